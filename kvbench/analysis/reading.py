@@ -1,0 +1,134 @@
+"""Sentences that read the table for the user: what re-reading gained, why or why not, and what the first read cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kvbench.analysis.setup import IN_ORDER, Setup
+from kvbench.analysis.speedup import FirstRead, Interval
+
+NOTICEABLE = 0.05
+"""Without repeats there is no interval; then a difference counts as one above this share, and above the noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a sentence needs of one pass of one arm. TTFT in ms; ``host`` in tokens."""
+
+    arm: str
+    pass_name: str
+    pass_index: int
+    p50: float | None
+    speedup: float | None
+    interval: Interval | None
+    host: int | None
+
+
+def read(rows: Sequence[Measured], costs: Iterable[FirstRead], setup: Setup) -> list[str]:
+    """One or two sentences for each arm beside the baseline."""
+    if not any(row.p50 is not None for row in rows):
+        return ["No request gave a token, so there is nothing to read from this run."]
+    if len(setup.arms) < 2:
+        return [
+            f"Only the arm {setup.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."
+        ]
+    by_arm = {cost.arm: cost for cost in costs}
+    return [sentence for arm in setup.arms[1:] for sentence in _of_arm(rows, arm, by_arm.get(arm), setup)]
+
+
+def _of_arm(rows: Sequence[Measured], arm: str, cost: FirstRead | None, setup: Setup) -> Iterator[str]:
+    own = _headline(row for row in rows if row.arm == arm and row.pass_index > 0 and row.speedup is not None)
+    noise = None if cost is None else cost.noise
+    gained = None
+    if own is not None:
+        base = next(row for row in rows if row.arm == setup.baseline and row.pass_index == own.pass_index)
+        gained = _gain(base, own, noise, setup)
+    first = None if cost is None else _first_read(cost)
+    if gained and first:
+        yield f"{gained}; {first}."
+    elif gained or first:
+        text = str(gained or f"On the {arm} tier {first}")
+        yield text + "."
+    else:
+        yield f"No request of the arm {arm} gave a token, so nothing can be said of it."
+
+
+def _headline(rows: Iterable[Measured]) -> Measured | None:
+    """The pass that speaks for the arm: the first that reads again in order, else the last one."""
+    found = list(rows)
+    return next((row for row in found if row.pass_name in IN_ORDER), found[-1] if found else None)
+
+
+def _gain(base: Measured, own: Measured, noise: float | None, setup: Setup) -> str:
+    factor = times(own.speedup) + _interval(own.interval)
+    from_to = f"from {_ms(base.p50)} to {_ms(own.p50)}, {factor}"
+    change = _change(own, noise)
+    why = _why_nothing(own, setup) if change == 0 else ""
+    verb = {1: "cut", 0: "made no clear difference to", -1: "raised"}[change]
+    tail = " (slower)" if change < 0 else ""
+    return f"{_again(own.pass_name)}, the {own.arm} tier {verb} TTFT p50{':' if change == 0 else ''} {from_to}{tail}{why}"
+
+
+def _change(row: Measured, noise: float | None) -> int:
+    """1 faster, −1 slower, 0 cannot be told: by the interval where there is one, else by the noise."""
+    if row.speedup is None:
+        return 0
+    if row.interval is not None:
+        low, high = row.interval
+        return (low > 1) - (high < 1)
+    margin = max(NOTICEABLE, noise or 0)
+    return (row.speedup > 1 + margin) - (row.speedup < 1 - margin)
+
+
+def _why_nothing(row: Measured, setup: Setup) -> str:
+    """The reason why a tier made no difference, where the setup gives one."""
+    if setup.fits:
+        return ", as the working set fits the pool"
+    if setup.reuse == 0:
+        return ", as nothing is read again"
+    if row.host == 0:
+        return ", as no token came from it"
+    return ""
+
+
+def _first_read(cost: FirstRead) -> str:
+    per_cent = round(cost.cost * 100, 1) + 0.0  # adding zero makes −0.0 a plain 0.0
+    text = f"the first read cost {per_cent:+.1f} %".replace("-", "−")
+    if cost.noise is None:
+        return f"{text}, with nothing to tell how much of it is noise (--repeats 3)"
+    noise = f"{cost.noise * 100:.1f} %"
+    inside = abs(cost.cost) <= cost.noise
+    if cost.noise_of == "repeats":
+        return f"{text}, within the {noise} by which repeats differed" if inside else f"{text} where repeats differed by {noise}"
+    same = "by which the same work measured twice differed"
+    return f"{text}, within the {noise} {same}" if inside else f"{text} where the same work measured twice differed by {noise}"
+
+
+def _again(pass_name: str) -> str:
+    if pass_name in IN_ORDER:
+        return "Read again in order"
+    how = {"reverse": "in reverse", "shuffle": "in a shuffled order"}
+    return f"Read again {how.get(pass_name, 'by ' + pass_name)}"
+
+
+def _ms(value: float | None) -> str:
+    """Milliseconds with three significant digits."""
+    if value is None:
+        return "–"
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f} ms"
+
+
+def times(value: float | None) -> str:
+    """A factor: one decimal, two below 1, so that 0.98x is not shown as 1.0x."""
+    if value is None:
+        return "–"
+    return f"{value:.2f}x" if value < 0.995 else f"{value:.1f}x"
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    low, high = (f"{bound:.2f}" if bound < 0.995 else f"{bound:.1f}" for bound in interval)
+    return f" [95 % {low} to {high}]"

@@ -1,0 +1,94 @@
+"""What a run was set up as: the part of its manifest that analysis reads, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+IN_ORDER = frozenset({"sequential", "repeat"})
+"""Passes that read the documents in the order of the first reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A run's setup; sizes in tokens. ``None`` where the run ended before it was known, or where it does not apply."""
+
+    arms: tuple[str, ...]
+    host_tokens: Mapping[str, int | None]
+    device_tokens: int | None
+    block_size: int | None
+    chunk_tokens: int | None
+    bytes_per_token: int | None
+    document_tokens: tuple[int, ...]
+    document_names: tuple[str, ...] | None
+    question_tokens: int | None
+    output_tokens: int | None
+    working_set: int | None
+    working_set_ratio: float | None
+    expected_requests: int | None
+    device: str | None
+    config: Mapping[str, Any]
+
+    @property
+    def baseline(self) -> str | None:
+        """The arm that all others are compared with: the first one."""
+        return self.arms[0] if self.arms else None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the working set fits the device pool, so that no tier can show anything."""
+        return self.working_set_ratio is not None and self.working_set_ratio <= 1
+
+    @property
+    def own_documents(self) -> bool:
+        """Whether the documents are the user's files, which may share their heads."""
+        return self.config.get("documents") is not None
+
+    @property
+    def reuse(self) -> float:
+        """Share of documents that later passes read again; 1 where the option does not apply."""
+        return float(self.config.get("reuse", 1.0))
+
+    @property
+    def concurrency(self) -> int | None:
+        """Requests in flight at once."""
+        return self.config.get("concurrency")
+
+    def has_tier(self, arm: str) -> bool:
+        """Whether the arm has a host tier, be it one of size zero."""
+        return self.host_tokens.get(arm) is not None
+
+
+def read_setup(manifest: Mapping[str, Any]) -> Setup:
+    """The setup of a manifest; one that was written before the model was loaded lacks most of it."""
+    config = manifest.get("config") or {}
+    capacity = manifest.get("capacity") or {}
+    workload = manifest.get("workload") or {}
+    arms = tuple(arm["name"] for arm in manifest.get("arms") or [])
+    names = workload.get("document_names")
+    return Setup(
+        arms=arms,
+        host_tokens=capacity.get("host_tokens") or {},
+        device_tokens=capacity.get("device_tokens"),
+        block_size=capacity.get("block_size"),
+        chunk_tokens=capacity.get("chunk_tokens"),
+        bytes_per_token=(manifest.get("model") or {}).get("bytes_per_token"),
+        document_tokens=tuple(workload.get("document_tokens") or ()),
+        document_names=None if names is None else tuple(names),
+        question_tokens=workload.get("question_tokens"),
+        output_tokens=config.get("output_tokens"),
+        working_set=workload.get("working_set_tokens"),
+        working_set_ratio=manifest.get("working_set_ratio"),
+        expected_requests=_expected_requests(config, workload, len(arms)),
+        device=(manifest.get("environment") or {}).get("device"),
+        config=config,
+    )
+
+
+def _expected_requests(config: Mapping[str, Any], workload: Mapping[str, Any], arms: int) -> int | None:
+    """Requests of the whole run: a pass's, for each pass, arm and repeat."""
+    in_a_pass, passes = workload.get("requests_per_pass"), config.get("passes")
+    if in_a_pass is None or passes is None:
+        return None
+    return int(in_a_pass) * len(passes) * arms * int(config.get("repeats", 1))

@@ -1,0 +1,112 @@
+"""Speedup over the baseline arm, its interval, and the cost of the first read beside the noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import bootstrap
+
+from kvbench.analysis.latency import timed
+
+RESAMPLES = 4000
+CONFIDENCE = 0.95
+Interval = tuple[float, float]
+_Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """Baseline statistic ÷ arm statistic of a pass: above 1 is faster. Intervals are 95 % and need repeats. ``None``: no data."""
+
+    p50: float | None = None
+    mean: float | None = None
+    p50_interval: Interval | None = None
+    mean_interval: Interval | None = None
+
+
+def speedup(baseline: pd.DataFrame, arm: pd.DataFrame) -> Speedup:
+    """The speedup of one pass, from its rows on the baseline and on the arm (which may be the baseline itself)."""
+    base, own = timed(baseline), timed(arm)
+    if base.empty or own.empty:
+        return Speedup()
+    pairs = base.merge(own, on=["repeat", "position", "doc_id"], suffixes=("_base", "_own"))
+    first, second = pairs["ttft_ms_base"].to_numpy(dtype=np.float64), pairs["ttft_ms_own"].to_numpy(dtype=np.float64)
+    repeated = pairs["repeat"].nunique() >= 2
+    return Speedup(
+        p50=_ratio(base["ttft_ms"].median(), own["ttft_ms"].median()),
+        mean=_ratio(base["ttft_ms"].mean(), own["ttft_ms"].mean()),
+        p50_interval=_interval(np.median, first, second) if repeated else None,
+        mean_interval=_interval(np.mean, first, second) if repeated else None,
+    )
+
+
+def _ratio(baseline: float, own: float) -> float | None:
+    return float(baseline / own) if own > 0 else None
+
+
+def _interval(statistic: Any, baseline: _Array, own: _Array) -> Interval:
+    """95 % bootstrap interval of the ratio of a statistic, resampling pairs of the same document and repeat.
+
+    Percentile, not BCa: BCa divides by the spread of the jackknife, which is zero for a median of equal values.
+    """
+
+    def ratio(first: _Array, second: _Array, axis: int) -> _Array:
+        return np.asarray(statistic(first, axis=axis) / statistic(second, axis=axis))
+
+    result = bootstrap(
+        (baseline, own),
+        ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRead:
+    """What the first read costs on an arm: its p50 in pass 0 ÷ the baseline's, − 1; ``noise`` beside it is a share of a p50 too."""
+
+    arm: str
+    cost: float
+    noise: float | None
+    noise_of: str | None
+
+
+def first_read(frame: pd.DataFrame, baseline: str, arm: str) -> FirstRead | None:
+    """The first-read cost of an arm; ``None`` where either arm has no timed request in pass 0."""
+    first = timed(frame)
+    first = first[first["pass_index"] == 0]
+    base, own = (first[first["arm"] == name]["ttft_ms"].median() for name in (baseline, arm))
+    if not base > 0 or not own > 0:
+        return None
+    value, of = _noise(frame[frame["arm"] == baseline])
+    return FirstRead(arm, float(own / base - 1), value, of)
+
+
+def _noise(baseline: pd.DataFrame) -> tuple[float | None, str | None]:
+    """How much the same work differs by itself, as a share, and where that comes from: ``repeats``, ``passes`` or nowhere.
+
+    With repeats: the spread of the baseline's p50 in pass 0, (max − min) ÷ median. With one: the first pass of the baseline that
+    computed everything, and the next one that computed as many tokens again, |second ÷ first − 1|.
+    """
+    known = timed(baseline)
+    if known["repeat"].nunique() >= 2:
+        medians = known[known["pass_index"] == 0].groupby("repeat")["ttft_ms"].median()
+        if len(medians) >= 2:
+            return float((medians.max() - medians.min()) / medians.median()), "repeats"
+    passes = [rows for _, rows in known.groupby("pass_index") if ((rows["device"] == 0) & (rows["host"] == 0)).all()]
+    if len(passes) < 2:
+        return None, None
+    first = passes[0]
+    for second in passes[1:]:
+        if len(second) == len(first) and second["computed"].sum() == first["computed"].sum():
+            return float(abs(second["ttft_ms"].median() / first["ttft_ms"].median() - 1)), "passes"
+    return None, None

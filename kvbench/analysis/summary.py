@@ -1,0 +1,243 @@
+"""The one summary of a run that every report format shows. Computed from the run folder, again and again the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from kvbench.analysis import reading, validity
+from kvbench.analysis.cache import SOURCES, LoadCost, load_cost, sources, tokens_of_pass
+from kvbench.analysis.frame import pass_labels, request_frame
+from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
+from kvbench.analysis.setup import Setup, read_setup
+from kvbench.analysis.speedup import FirstRead, Speedup, first_read, speedup
+from kvbench.runfolder import Run
+
+FORMAT = "kvbench.summary/1"
+
+
+@dataclass(frozen=True, slots=True)
+class PassRow:
+    """One pass of one arm. ``ttft_ms`` is over the requests of all repeats that gave a token; tokens are those of one repeat.
+
+    ``pass_label`` tells passes of the same name apart. ``tier`` says whether the arm has a host tier. ``None`` is unknown.
+    """
+
+    arm: str
+    pass_name: str
+    pass_label: str
+    pass_index: int
+    failed: int
+    ttft_ms: Statistics
+    speedup: Speedup
+    pass_s: float | None
+    tier: bool
+    prompt: int | None
+    device: int | None
+    host: int | None
+    computed: int | None
+    device_hit_rate: float | None
+    host_hit_rate: float | None
+    repeats_agree: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """The requests of one arm, all passes, whose prompt came from one source; tokens are medians. ``None`` is unknown."""
+
+    arm: str
+    source: str
+    tier: bool
+    ttft_ms: Statistics
+    device: float | None
+    host: float | None
+    computed: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """One request of a pass: ``ttft_ms`` is the median over repeats, ``failed`` counts repeats; tokens as in a pass."""
+
+    arm: str
+    pass_label: str
+    pass_index: int
+    position: int
+    document: str
+    tier: bool
+    failed: int
+    ttft_ms: float | None
+    device: int | None
+    host: int | None
+    computed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything a report says about a run. ``title`` is its parts; ``documents`` is ``None`` unless asked for."""
+
+    path: str
+    status: str
+    title: tuple[str, ...]
+    baseline: str | None
+    passes: tuple[PassRow, ...]
+    sources: tuple[SourceRow, ...]
+    loads: tuple[LoadCost, ...]
+    first_reads: tuple[FirstRead, ...]
+    sentences: tuple[str, ...]
+    notes: tuple[str, ...]
+    reasons: tuple[str, ...]
+    documents: tuple[DocumentRow, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain objects, with its format and version; the names of the fields are the keys."""
+        return {"format": FORMAT, **asdict(self), "title": " | ".join(self.title)}
+
+
+def summarise(run: Run, per_document: bool = False) -> Summary:
+    """The summary of a run, finished or not; ``per_document`` adds a row for each request of a pass."""
+    setup = read_setup(run.manifest)
+    frame = request_frame(run)
+    labels = pass_labels([*run.passes, *run.requests])
+    rows = tuple(_pass_rows(run, frame, labels, setup))
+    costs = tuple(_first_reads(frame, setup))
+    status = str(run.manifest.get("status"))
+    recorded = run.manifest.get("reasons") or [] if status == "invalid" else []
+    return Summary(
+        path=str(run.path),
+        status=status,
+        title=tuple(_title(run.manifest, setup)),
+        baseline=setup.baseline,
+        passes=rows,
+        sources=tuple(_source_rows(frame, setup)),
+        loads=tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
+        first_reads=costs,
+        sentences=tuple(reading.read([_measured(row) for row in rows], costs, setup)),
+        notes=(*validity.notes(run), *_disagreement(rows)),
+        reasons=tuple(dict.fromkeys([*recorded, *validity.check(run)])),
+        documents=tuple(_document_rows(frame, labels, setup)) if per_document else None,
+    )
+
+
+def _title(manifest: dict[str, Any], setup: Setup) -> Iterator[str]:
+    config = setup.config
+    yield str(config.get("experiment", "run"))
+    yield f"{config.get('runner', 'engine')} on {setup.device}" if setup.device else str(config.get("runner", "engine"))
+    if name := (manifest.get("model") or {}).get("name"):
+        yield str(name)
+    if lengths := setup.document_tokens:
+        span = f"{lengths[0]:,}" if min(lengths) == max(lengths) else f"{min(lengths):,} to {max(lengths):,}"
+        yield f"{len(lengths):,} document{'s' if len(lengths) > 1 else ''} of {span} + {setup.question_tokens or 0:,}"
+    if setup.device_tokens is not None:
+        yield f"pool {setup.device_tokens:,}"
+    for arm in setup.arms:
+        if (size := setup.host_tokens.get(arm)) is not None:
+            yield f"{arm} tier {size:,}"
+    if setup.working_set_ratio is not None:
+        yield f"working set {setup.working_set_ratio:.1f}x"
+    if (concurrency := setup.concurrency or 1) > 1:
+        yield f"concurrency {concurrency}"
+    if (repeats := config.get("repeats", 1)) > 1:
+        yield f"{repeats} repeats"
+
+
+def _pass_rows(run: Run, frame: pd.DataFrame, labels: dict[int, str], setup: Setup) -> Iterator[PassRow]:
+    """A row for each arm and pass that has a request, arms in their order."""
+    seconds = pass_seconds(run)
+    names = {int(line["pass_index"]): str(line["pass"]) for line in run.requests}
+    groups: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["arm", "pass_index"])))
+    for arm in setup.arms:
+        for index, label in labels.items():
+            requests = groups.get((arm, index))
+            if requests is None:
+                continue
+            finished = {line["repeat"] for line in run.passes if line["arm"] == arm and line["pass_index"] == index}
+            tokens = tokens_of_pass(requests, finished)
+            base = groups.get((setup.baseline, index), requests.iloc[:0])
+            yield PassRow(
+                arm=arm,
+                pass_name=names[index],
+                pass_label=label,
+                pass_index=index,
+                failed=int(requests["failed"].sum()),
+                ttft_ms=statistics(timed(requests)["ttft_ms"]),
+                speedup=_own_speedup(requests) if arm == setup.baseline else speedup(base, requests),
+                pass_s=seconds.get((arm, index)),
+                tier=setup.has_tier(arm),
+                prompt=tokens.prompt,
+                device=tokens.device,
+                host=tokens.host,
+                computed=tokens.computed,
+                device_hit_rate=tokens.hit_rate(tokens.device),
+                host_hit_rate=tokens.hit_rate(tokens.host),
+                repeats_agree=tokens.same,
+            )
+
+
+def _own_speedup(requests: pd.DataFrame) -> Speedup:
+    """The baseline's over itself: exactly 1, and nothing to resample; unknown without data."""
+    return Speedup() if timed(requests).empty else Speedup(p50=1.0, mean=1.0)
+
+
+def _source_rows(frame: pd.DataFrame, setup: Setup) -> Iterator[SourceRow]:
+    known = timed(frame)
+    groups: dict[Any, pd.DataFrame] = dict(iter(known.groupby([known["arm"], sources(known, setup).rename("source")])))
+    for arm in setup.arms:
+        for name in SOURCES:
+            rows = groups.get((arm, name))
+            if rows is not None:
+                device, host, computed = (_median(rows[tier]) for tier in ("device", "host", "computed"))
+                yield SourceRow(arm, name, setup.has_tier(arm), statistics(rows["ttft_ms"]), device, host, computed)
+
+
+def _document_rows(frame: pd.DataFrame, labels: dict[int, str], setup: Setup) -> Iterator[DocumentRow]:
+    groups: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["arm", "pass_index", "position", "doc_id"])))
+    order = {arm: place for place, arm in enumerate(setup.arms)}
+    for arm, index, position, doc in sorted(groups, key=lambda key: (order.get(key[0], len(order)), *key[1:])):
+        requests = groups[arm, index, position, doc]
+        tokens = tokens_of_pass(requests, set())
+        names = setup.document_names
+        yield DocumentRow(
+            arm=arm,
+            pass_label=labels[index],
+            pass_index=int(index),
+            position=int(position),
+            document=names[doc] if names is not None and doc < len(names) else str(doc),
+            tier=setup.has_tier(arm),
+            failed=int(requests["failed"].sum()),
+            ttft_ms=_median(timed(requests)["ttft_ms"]),
+            device=tokens.device,
+            host=tokens.host,
+            computed=tokens.computed,
+        )
+
+
+def _median(values: pd.Series[float]) -> float | None:
+    """The median, ``None`` if any value is unknown or there is none."""
+    return None if values.empty or values.isna().any() else float(values.median())
+
+
+def _first_reads(frame: pd.DataFrame, setup: Setup) -> Iterator[FirstRead]:
+    for arm in setup.arms[1:]:
+        cost = first_read(frame, setup.arms[0], arm)
+        if cost is not None:
+            yield cost
+
+
+def _measured(row: PassRow) -> reading.Measured:
+    return reading.Measured(
+        row.arm,
+        row.pass_name,
+        row.pass_index,
+        row.ttft_ms.p50,
+        row.speedup.p50,
+        row.speedup.p50_interval,
+        row.host if row.tier else None,
+    )
+
+
+def _disagreement(rows: tuple[PassRow, ...]) -> Iterator[str]:
+    if any(not row.repeats_agree for row in rows):
+        yield "repeats differ in their tokens by tier; the table shows their rounded mean"

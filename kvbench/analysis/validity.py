@@ -1,0 +1,234 @@
+"""Whether to believe a run: reasons not to (exit code 4), and notes that are no fault but change how the table reads.
+
+Every sentence that can name the option to try names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from kvbench.analysis.setup import IN_ORDER, Setup, read_setup
+from kvbench.runfolder import Run
+
+Line = dict[str, Any]
+
+
+def check(run: Run) -> list[str]:
+    """The reasons not to trust a run, one sentence each; empty if there is none."""
+    setup = read_setup(run.manifest)
+    return [
+        *_failures(run),
+        *_warm_first_pass(run, setup),
+        *_wrong_tokens(run, setup),
+        *_counters_backwards(run),
+        *_tier_never_hit(run, setup),
+    ]
+
+
+def notes(run: Run) -> list[str]:
+    """What a reader must know and what is no fault, one sentence each."""
+    setup = read_setup(run.manifest)
+    return [*_status(run, setup), *run.skipped, *_nothing_to_show(setup), *_tier_sizes(run, setup), *_ram_only(setup)]
+
+
+# Reasons.
+
+
+def _failures(run: Run) -> Iterator[str]:
+    kinds: dict[str, list[Line]] = {}
+    for line in run.requests:
+        if line["error"] is not None:
+            kinds.setdefault(line["error"]["kind"], []).append(line)
+    for kind, lines in kinds.items():
+        first = " ".join(str(lines[0]["error"]["message"]).split())
+        yield f"{len(lines)} of {len(run.requests)} requests failed ({kind}); the first, {lines[0]['request_id']}: {first}"
+
+
+def _warm_first_pass(run: Run, setup: Setup) -> Iterator[str]:
+    """A hit on a document's first reading in pass 0, unless documents may share their heads: the cache was not cold.
+
+    The first reading, so that ``zipf`` as first pass, which reads a document twice, is checked as well.
+    """
+    if setup.own_documents or setup.config.get("overlap", 0) > 0:
+        return
+    read: set[tuple[Any, ...]] = set()
+    warm: dict[str, list[Line]] = {}
+    for line in run.requests:
+        document = (line["arm"], line["repeat"], line["doc_id"])
+        if line["pass_index"] == 0 and document not in read and _cached(line) > 0:
+            warm.setdefault(line["arm"], []).append(line)
+        read.add(document)
+    for arm, lines in warm.items():
+        yield (
+            f"the first pass of arm {arm} was not cold: {_requests(len(lines))} met cached tokens of a document never read before "
+            f"(the first, {lines[0]['request_id']}: {_cached(lines[0]):,})"
+        )
+
+
+def _wrong_tokens(run: Run, setup: Setup) -> Iterator[str]:
+    """Counts that contradict each other, request by request."""
+
+    def parts(line: Line) -> list[int | None]:
+        return [line["cached_tokens_device"], line["cached_tokens_host"], line["computed_tokens"], line["prompt_tokens"]]
+
+    def unequal_sum(line: Line) -> bool:
+        *tiers, prompt = parts(line)
+        return None not in (*tiers, prompt) and sum(tiers) != prompt  # type: ignore[arg-type]
+
+    def resized(line: Line) -> bool:
+        return line["prompt_tokens"] not in (None, line["prompt_tokens_sent"])
+
+    def wrong_output(line: Line) -> bool:
+        return line["error"] is None and setup.output_tokens is not None and line["output_tokens"] != setup.output_tokens
+
+    def sums(line: Line) -> str:
+        return "{} + {} + {} of {}".format(*parts(line))
+
+    yield from _lines(run, unequal_sum, "tokens by tier (device + host + computed) do not sum to the prompt", sums)
+    yield from _lines(
+        run,
+        resized,
+        "the prompt as counted is not the prompt as sent",
+        lambda line: f"{line['prompt_tokens']} of {line['prompt_tokens_sent']}",
+    )
+    yield from _lines(
+        run,
+        wrong_output,
+        "the output is not --output-tokens long",
+        lambda line: f"{line['output_tokens']} of {setup.output_tokens}",
+    )
+
+
+def _lines(run: Run, wrong: Callable[[Line], bool], what: str, how: Callable[[Line], str]) -> Iterator[str]:
+    """One sentence for all requests for which ``wrong`` holds."""
+    found = [line for line in run.requests if wrong(line)]
+    if found:
+        yield f"{what}, in {_requests(len(found))} (the first, {found[0]['request_id']}: {how(found[0])})"
+
+
+def _counters_backwards(run: Run) -> Iterator[str]:
+    """Counters only grow within an arm and repeat; one that fell was reset or restarted, and its differences mean nothing."""
+    last: dict[tuple[str, int], dict[str, int]] = {}
+    fell: dict[tuple[str, str], str] = {}
+    for line in run.passes:
+        arm, repeat = line["arm"], line["repeat"]
+        for before, after in pairwise([last.get((arm, repeat), {}), line["counters_before"], line["counters_after"]]):
+            for name in sorted(before.keys() & after.keys()):
+                if after[name] < before[name]:
+                    where = f"repeat {repeat}, pass {line['pass']}: from {before[name]:,} to {after[name]:,}"
+                    fell.setdefault((arm, name), f"counter {name} of arm {arm} went backwards, first in {where}")
+        last[arm, repeat] = line["counters_after"]
+    yield from fell.values()
+
+
+def _tier_never_hit(run: Run, setup: Setup) -> Iterator[str]:
+    """A host tier that holds everything and gives nothing to a pass that reads again in order what the device pool has lost."""
+    if setup.concurrency != 1 or setup.reuse < 1 or setup.fits or not setup.document_tokens:
+        return
+    chunk, question, output = setup.chunk_tokens, setup.question_tokens, setup.output_tokens
+    if chunk is None or question is None or output is None or min(setup.document_tokens) < 2 * chunk:
+        return
+    needed = chunk * sum(_chunks_written(tokens, setup) for tokens in setup.document_tokens)
+    for arm in setup.arms:
+        size = setup.host_tokens.get(arm)
+        if size is None or size < needed:
+            continue
+        for label, lines in _in_order_again(run, arm):
+            known = [line for line in lines if None not in (line["cached_tokens_host"], line["computed_tokens"])]
+            # The device pool may hold all but a little of each document; then no whole chunk is missing.
+            missed = any(line["computed_tokens"] >= question + output + 2 * chunk for line in known)
+            if missed and not any(line["cached_tokens_host"] for line in known):
+                yield f"the {arm} tier ({size:,}) holds all that is read ({needed:,}) and gave nothing to {label}, although it must"
+
+
+def _chunks_written(document: int, setup: Setup) -> int:
+    """The most chunks a tier gets of one document over the run: its own once, those with a question or output in each pass."""
+    chunk = setup.chunk_tokens or 1
+    own = document // chunk
+    whole = (document + (setup.question_tokens or 0) + (setup.output_tokens or 0)) // chunk
+    return own + (whole - own) * len(setup.config.get("passes") or ())
+
+
+def _in_order_again(run: Run, arm: str) -> Iterator[tuple[str, list[Line]]]:
+    """The passes of an arm, successful requests only, that read in order and follow a pass in order."""
+    passes: dict[int, list[Line]] = {}
+    for line in run.requests:
+        if line["arm"] == arm and line["error"] is None:
+            passes.setdefault(line["pass_index"], []).append(line)
+    for index in sorted(passes):
+        before = passes.get(index - 1)
+        if before and before[0]["pass"] in IN_ORDER and passes[index][0]["pass"] in IN_ORDER:
+            yield f"pass {index} ({passes[index][0]['pass']})", passes[index]
+
+
+# Notes.
+
+
+def _status(run: Run, setup: Setup) -> Iterator[str]:
+    status = run.manifest.get("status")
+    of = "" if setup.expected_requests is None else f" of {setup.expected_requests:,}"
+    if status == "interrupted":
+        why = "; ".join(run.manifest.get("reasons") or [])
+        yield f"interrupted after {len(run.requests):,}{of} requests" + (f": {why}" if why else "")
+    if status == "running":
+        yield f"still marked as running with {len(run.requests):,}{of} requests on disk: it was killed, or it is in progress"
+
+
+def _nothing_to_show(setup: Setup) -> Iterator[str]:
+    """Setups in which no tier can make a difference."""
+    if setup.fits:
+        remedy = "lower --kv-tokens" if setup.own_documents else "raise --docs or lower --kv-tokens"
+        sizes = f"the working set ({setup.working_set:,}) fits the pool ({setup.device_tokens:,})"
+        yield f"fits: {sizes}: no tier can show here; {remedy}"
+    passes = setup.config.get("passes") or ()
+    if len(passes) == 1:
+        yield "there is one pass, so no document is read again; add a pass (--passes sequential,repeat)"
+    elif setup.reuse == 0:
+        yield "nothing is read again (--reuse 0), so no later pass can hit; raise --reuse"
+
+
+def _tier_sizes(run: Run, setup: Setup) -> Iterator[str]:
+    """What a small host tier cannot do. The smallest size that is a problem is the one said."""
+    chunk, documents = setup.chunk_tokens, setup.document_tokens
+    for arm in setup.arms:
+        size = setup.host_tokens.get(arm)
+        if size is None:
+            continue
+        remedy = "raise --host-tokens or --host-gib"
+        if size == 0:
+            yield f"the {arm} tier has size zero and stores nothing; {remedy}"
+        elif chunk is not None and size < chunk:
+            small = f"the {arm} tier ({size:,}) is smaller than one chunk ({chunk:,}) and stores nothing"
+            yield f"{small}; {remedy}, or lower --chunk-tokens"
+        elif documents and size < max(documents):
+            yield (
+                f"the {arm} tier ({size:,}) is smaller than the longest document ({max(documents):,}): "
+                f"its chunks evict each other, so nothing of it can hit; {remedy}"
+            )
+        elif chunk is not None and size < sum(tokens // chunk * chunk for tokens in documents) and _each_its_own(setup, run, arm):
+            yield (
+                f"the {arm} tier ({size:,}) is smaller than the working set ({setup.working_set:,}): read again in order, "
+                f"each document is evicted just before its turn; {remedy}"
+            )
+
+
+def _each_its_own(setup: Setup, run: Run, arm: str) -> bool:
+    """Whether the documents need their sizes' sum: they share no head, and no reading in order has shown otherwise by a hit."""
+    hit = any(line["cached_tokens_host"] for _, lines in _in_order_again(run, arm) for line in lines)
+    return not hit and setup.config.get("overlap", 0) == 0
+
+
+def _ram_only(setup: Setup) -> Iterator[str]:
+    if setup.device == "cpu" and any(setup.has_tier(arm) for arm in setup.arms):
+        yield "on this machine the device pool and the host tier are both RAM: a restore is a memory copy, not a PCIe transfer"
+
+
+def _cached(line: Line) -> int:
+    """Cached tokens of a request; unknown counts as none here, where only a known hit is a fault."""
+    return (line["cached_tokens_device"] or 0) + (line["cached_tokens_host"] or 0)
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count:,} requests"

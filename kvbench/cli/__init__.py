@@ -1,0 +1,1 @@
+"""The command line: ``main.py`` is the entry, then a file a command."""

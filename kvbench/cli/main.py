@@ -1,0 +1,87 @@
+"""The entry point: which commands there are, and how any error becomes one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from kvbench import __version__
+from kvbench.cli.commands import LazyCommand
+from kvbench.errors import Interrupted, KvbenchError, RunFailed
+
+COMMANDS = (
+    LazyCommand("run", "kvbench.cli.run", "Measure an experiment and print its table."),
+    LazyCommand("report", "kvbench.cli.report", "Show a run again: terminal, markdown, csv or json."),
+)
+
+_ENGINE_PACKAGES = frozenset({"torch", "transformers", "tokenizers", "safetensors"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code. Errors are one line on stderr; ``KVBENCH_DEBUG=1`` adds the traceback."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _group().main(args, prog_name="kvbench", standalone_mode=False, obj={"command": ["kvbench", *args]})
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except BaseException as error:
+        if os.environ.get("KVBENCH_DEBUG"):
+            traceback.print_exc()
+        message, code = _explain(error)
+        print("kvbench: error:", " ".join(message.split()), file=sys.stderr)
+        return code
+    if code == Interrupted.exit_code:  # typer turns Ctrl-C into this code, and says nothing
+        print("kvbench: error: interrupted", file=sys.stderr)
+    return code if isinstance(code, int) else 0
+
+
+def _group() -> TyperGroup:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+    app.callback(epilog="\b\nExample:\n  kvbench run cyclic --docs 10 --kv-tokens 21520")(_root)
+    group = typer.main.get_command(app)
+    if not isinstance(group, TyperGroup):
+        raise TypeError("kvbench is a group of commands")
+    group.commands.update({str(command.name): command for command in COMMANDS})
+    return group
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kvbench {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What a KV-cache tier is worth, how large it must be, and whether the last upgrade undid it."""
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """What to say of an error, and the exit code."""
+    if isinstance(error, KvbenchError):
+        return str(error), error.exit_code
+    if isinstance(error, typer.TyperException):  # wrong use, found by the parser
+        message = error.format_message().replace("Value error, ", "")  # pydantic's words, by which typer checks choices
+        return f"{message} (see `{_command_path(error)} --help`)", error.exit_code
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return "interrupted", Interrupted.exit_code
+    if isinstance(error, ModuleNotFoundError) and error.name in _ENGINE_PACKAGES:
+        return f"{error.name} is not installed, and the engine needs it; pip install 'kvbench[engine]'", RunFailed.exit_code
+    if isinstance(error, MemoryError):
+        return "out of memory; lower --kv-tokens, --host-tokens or --docs, or use a smaller model", RunFailed.exit_code
+    message = f"internal error: {type(error).__name__}: {error}; set KVBENCH_DEBUG=1 for the traceback and please report it"
+    return message, RunFailed.exit_code
+
+
+def _command_path(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return "kvbench" if context is None else str(context.command_path)

@@ -1,0 +1,110 @@
+"""The options of ``kvbench run``, generated from the fields of :class:`kvbench.config.RunConfig`.
+
+Every option is taken as text, ``None`` where it is not given, and only what was given reaches ``load_config``, which parses it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
+
+from kvbench.config import RunConfig, Setting, flag, settings
+
+PANELS = ("Workload", "Engine", "Host tier", "Run")
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give ``function(..., **given)`` an argument or option for each field of the configuration, in place of ``given``.
+
+    What is passed in ``given`` for an option that was not given is ``None``; :func:`only_given` drops it.
+    """
+    own = list(inspect.signature(function, eval_str=True).parameters.values())
+    fields = sorted(settings().items(), key=lambda item: (item[0] != "experiment", PANELS.index(item[1].panel)))
+    generated = [_parameter(name, RunConfig.model_fields[name], setting) for name, setting in fields]
+    parameters = [*(item for item in own[:1] if item.name == "ctx"), *generated]
+    parameters += [item for item in own if item.name != "ctx" and item.kind is not item.VAR_KEYWORD]
+    ordered = [item.replace(kind=item.KEYWORD_ONLY) for item in parameters]
+
+    def command(**values: Any) -> None:
+        function(**values)
+
+    command.__doc__ = function.__doc__
+    command.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    return command
+
+
+def only_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options the user gave, by field name."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _parameter(name: str, field: FieldInfo, setting: Setting) -> inspect.Parameter:
+    help_text = f"{field.description} [{'; '.join(_facts(field, setting))}]"
+    if name == "experiment":
+        kind: Any = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help=help_text, show_default=False)]
+    elif field.annotation is bool:
+        kind = Annotated[
+            bool | None, typer.Option(f"{flag(name)}/--no-{flag(name)[2:]}", help=help_text, rich_help_panel=setting.panel)
+        ]
+    else:
+        text = list[str] if get_origin(field.annotation) is tuple else str
+        option = typer.Option(flag(name), help=help_text, metavar=_metavar(field.annotation), rich_help_panel=setting.panel)
+        kind = Annotated[text | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def _facts(field: FieldInfo, setting: Setting) -> list[str]:
+    """What the annotations say: unit, choices, range, default."""
+    facts = [setting.unit] if setting.unit else []
+    if choices := _choices(field.annotation):
+        facts.append("|".join(choices))
+    if limits := _limits(field):
+        facts.append(limits)
+    facts.append(f"default: {_shown(field.default)}")
+    return facts
+
+
+def _limits(field: FieldInfo) -> str:
+    """``1 to 4,096``, or the one limit there is."""
+    low = next((_number(item.ge) for item in field.metadata if isinstance(item, Ge)), None)
+    high = next((_number(item.le) for item in field.metadata if isinstance(item, Le)), None)
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    return f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
+
+
+def _number(value: Any) -> str:
+    """A number as text; the largest integer as a power, which nobody reads digit by digit."""
+    return "2^63 − 1" if value == 2**63 - 1 else f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The words of a ``Literal``, alone or inside a tuple; none where other values may be given too."""
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    return _choices(get_args(annotation)[0]) if get_origin(annotation) is tuple else []
+
+
+def _metavar(annotation: Any) -> str:
+    """What stands for the value in help."""
+    if get_origin(annotation) is tuple:
+        return "NAME,..."
+    if _choices(annotation) or annotation is str:
+        return "NAME"
+    kinds = {item.__name__ for item in get_args(annotation) or (annotation,) if isinstance(item, type)}
+    return "FOLDER" if "Path" in kinds else "F" if "float" in kinds else "N"
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return "none"
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if isinstance(default, tuple):
+        return ",".join(str(item) for item in default)
+    return _number(default) if isinstance(default, (int, float)) else str(default)

@@ -1,0 +1,32 @@
+"""Where a command's result goes: stdout, or a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from kvbench.errors import UsageError
+
+
+def write(text: str) -> None:
+    """Write the result to stdout. A reader that stops (``| head``) is no error; a character that cannot be shown becomes ``?``."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python's own advice: else the interpreter writes a traceback when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def save(text: str, path: Path) -> None:
+    """Write the result to a file, in place of what it held.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {path}: cannot be written ({error.strerror}); name a file you may write to") from None

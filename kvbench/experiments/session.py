@@ -1,0 +1,197 @@
+"""A run from start to end: for each repeat and arm a cold runner, for each pass its requests, and everything into the run folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import kvbench
+from kvbench.config import RunConfig
+from kvbench.environment import describe_machine
+from kvbench.errors import Interrupted, KvbenchError
+from kvbench.experiments.cyclic import Cyclic, make_cyclic
+from kvbench.experiments.watcher import Watcher
+from kvbench.records import PassRecord, RequestRecord
+from kvbench.runfolder import RunFolder, read_run
+from kvbench.runners.base import Backend, Clock, Runner
+from kvbench.workloads.passes import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that came to its end: its folder, and why it is not to be trusted (empty: it is)."""
+
+    path: Path
+    reasons: list[str]
+
+
+def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str]) -> Finished:
+    """Run an experiment into a new folder.
+
+    Args:
+        out: the run folder to make; ``None``: ``runs/<time>-<experiment>``.
+        command: the command line, for the manifest.
+
+    Raises:
+        KvbenchError: it could not be done. A folder in which nothing was measured is removed; one with measurements is kept, its
+            status ``interrupted``.
+    """
+    path = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{config.experiment}"
+    with RunFolder(path, _first_manifest(config, command)) as folder:
+        try:
+            backend, workload = _prepare(config, folder, watcher)
+            _measure(config, backend, workload, folder, watcher)
+        except KeyboardInterrupt:
+            raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
+        except KvbenchError as error:
+            raise _stopped(folder, error, str(error)) from None
+        finally:
+            watcher.ended()
+        reasons = _check(path)
+        folder.finish("invalid" if reasons else "complete", reasons)
+    return Finished(path, reasons)
+
+
+def _measure(config: RunConfig, backend: Backend, workload: Cyclic, folder: RunFolder, watcher: Watcher) -> None:
+    """The loop: every repeat, arm and pass, each arm from a cold runner."""
+    host_tokens: dict[str, int | None] = folder.manifest["capacity"]["host_tokens"]
+    clock = Clock()
+    for repeat in range(config.repeats):
+        for arm in rotated(config.tier, repeat):
+            runner = backend.start(host_tokens[arm], clock)
+            try:
+                for plan in workload.passes:
+                    watcher.pass_started(arm, repeat, plan.name)
+                    folder.append_pass(_run_pass(runner, workload, arm, repeat, plan, folder, watcher))
+            finally:
+                runner.close()
+
+
+def _run_pass(
+    runner: Runner, workload: Cyclic, arm: str, repeat: int, plan: Pass, folder: RunFolder, watcher: Watcher
+) -> PassRecord:
+    """One pass: every request's record goes to the folder as it ends."""
+    records: list[RequestRecord] = []
+
+    def on_end(record: RequestRecord) -> None:
+        records.append(record)
+        folder.append_request(record)
+        folder.append_events(runner.take_events())
+        watcher.request_ended(record)
+
+    totals = runner.run_pass(workload.requests(arm, repeat, plan), on_end)
+    return PassRecord(
+        arm=arm,
+        repeat=repeat,
+        pass_name=plan.name,
+        pass_index=plan.index,
+        requests=len(records),
+        failed=sum(record.error is not None for record in records),
+        wall_s=max(record.last_token_s or record.end_s for record in records) - min(record.sent_s for record in records),
+        counters_before=totals.counters_before,
+        counters_after=totals.counters_after,
+        peak_pool_tokens=totals.peak_pool_tokens,
+        evicted_tokens=totals.evicted_tokens,
+        stored_tokens=totals.stored_tokens,
+        loaded_tokens=totals.loaded_tokens,
+    )
+
+
+def rotated(arms: tuple[str, ...], repeat: int) -> tuple[str, ...]:
+    """The arms, each repeat beginning one further on, so that no arm always goes first on a machine that heats up or drifts."""
+    start = repeat % len(arms)
+    return arms[start:] + arms[:start]
+
+
+def _prepare(config: RunConfig, folder: RunFolder, watcher: Watcher) -> tuple[Backend, Cyclic]:
+    """Load the model, make the workload, refuse what cannot run, complete the manifest, warm up."""
+    watcher.note(f"loading {config.model}")
+    from kvbench.runners.engine.backend import EngineBackend  # torch comes in here
+
+    backend: Backend = EngineBackend(config)
+    workload = make_cyclic(config, backend.vocab, backend.tokenizer)
+    for name, prompt_tokens in workload.prompt_sizes():
+        backend.check(name, prompt_tokens, config.output_tokens)
+    folder.update(**_full_manifest(config, backend, workload))
+    watcher.note("warming up")
+    backend.warm_up(max(prompt_tokens for _, prompt_tokens in workload.prompt_sizes()))
+    watcher.started(config.repeats * len(config.tier) * sum(len(plan.doc_ids) for plan in workload.passes))
+    return backend, workload
+
+
+def _first_manifest(config: RunConfig, command: list[str]) -> dict[str, Any]:
+    """What is known before the model is loaded."""
+    return {
+        "kvbench": kvbench.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "config": config.resolved(),
+    }
+
+
+def _full_manifest(config: RunConfig, backend: Backend, workload: Cyclic) -> dict[str, Any]:
+    """What the model, the workload and the machine add."""
+    described = backend.describe()
+    documents = workload.doc_ids()
+    working_set = workload.working_set_tokens()
+    pool = config.kv_tokens // config.block_size * config.block_size
+    return {
+        "seeds": {"workload": config.seed, "weights": described["weights_seed"]},
+        "nonce": None,
+        "arms": [{"name": arm, "command": None} for arm in config.tier],
+        "profile": backend.profile,
+        "model": described["model"],
+        "capacity": {
+            "device_tokens": pool,
+            "block_size": config.block_size,
+            "host_tokens": {arm: _host_tokens(config, arm, backend, workload) for arm in config.tier},
+            "chunk_tokens": config.chunk_tokens if "cpu" in config.tier else None,
+        },
+        "workload": {
+            "documents": len(documents),
+            "document_tokens": [len(workload.documents.tokens(doc_id)) for doc_id in documents],
+            "document_names": workload.documents.names,
+            "question_tokens": config.question_tokens,
+            "working_set_tokens": working_set,
+            "requests_per_pass": len(workload.passes[0].doc_ids),
+        },
+        "working_set_ratio": round(working_set / pool, 4),
+        "environment": {**describe_machine(), **described["device"]},
+    }
+
+
+def _host_tokens(config: RunConfig, arm: str, backend: Backend, workload: Cyclic) -> int | None:
+    """Size of an arm's host tier in whole chunks, in tokens; ``None`` for an arm without one."""
+    if arm == "none":
+        return None
+    chunk = config.chunk_tokens
+    if config.host_tokens is not None:
+        return config.host_tokens // chunk * chunk
+    if config.host_gib == "auto":
+        return workload.working_set_chunks(chunk) * chunk
+    return int(config.host_gib * 2**30) // (backend.bytes_per_token * chunk) * chunk
+
+
+def _check(path: Path) -> list[str]:
+    """What the run's own records say against it."""
+    from kvbench.analysis.validity import check
+
+    return check(read_run(path))
+
+
+def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchError:
+    """Close a run that did not come to its end; returns the error to raise, which names the folder if it holds anything."""
+    if not _measured(folder.path):
+        folder.close()
+        shutil.rmtree(folder.path)
+        return error
+    folder.finish("interrupted", [reason])
+    return type(error)(f"{error}; what was measured is in {folder.path} (kvbench report {folder.path})")
+
+
+def _measured(path: Path) -> bool:
+    return (path / "requests.jsonl").stat().st_size > 0
+

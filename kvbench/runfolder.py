@@ -1,0 +1,144 @@
+"""The run folder: where a run is kept. Opened before anything runs, never overwritten, readable whenever a run stopped.
+
+Format ``kvbench.run/1`` (first version):
+
+``manifest.json``   what was run, on what, and how it ended; rewritten whole
+``requests.jsonl``  a line a request, appended and flushed as it ends, synced at the end of each pass
+``passes.jsonl``    a line for each arm, repeat and pass
+``events.jsonl``    what the engine did: admit, hit, store, load, evict, preempt, resume, finish
+
+History
+    1: first version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from kvbench.errors import UsageError
+from kvbench.records import PassRecord, RequestRecord
+
+FORMAT = "kvbench.run/1"
+
+
+class RunFolder:
+    """Writes one run. Creating it makes the folder and its files, so that a bad path fails before anything is measured."""
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        """Create ``path`` (parents too) and write the manifest with status ``running``.
+
+        Raises:
+            UsageError: the folder exists, or cannot be written.
+        """
+        self.path = path
+        self.manifest: dict[str, Any] = {"format": FORMAT, **manifest, "status": "running", "reasons": []}
+        try:
+            path.mkdir(parents=True)
+            self._files: dict[str, IO[str]] = {
+                name: (path / f"{name}.jsonl").open("x", encoding="utf-8") for name in ("requests", "passes", "events")
+            }
+            self._write_manifest()
+        except FileExistsError:
+            raise UsageError(f"--out {path}: exists already, and a run is never overwritten; name a new folder") from None
+        except OSError as error:
+            raise UsageError(f"--out {path}: cannot be written ({error.strerror}); name a folder you may write to") from None
+
+    def append_request(self, record: RequestRecord) -> None:
+        """Append one request and flush it to the operating system."""
+        self._append("requests", [record.to_json()])
+
+    def append_events(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Append engine events and flush them."""
+        self._append("events", events)
+
+    def append_pass(self, record: PassRecord) -> None:
+        """Append one pass, then sync every file to the disk: a finished pass survives a power cut."""
+        self._append("passes", [record.to_json()])
+        for file in self._files.values():
+            os.fsync(file.fileno())
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of the manifest and rewrite it."""
+        self.manifest.update(fields)
+        self._write_manifest()
+
+    def finish(self, status: str, reasons: Iterable[str] = ()) -> None:
+        """Set the final status (``complete``, ``interrupted`` or ``invalid``) with its reasons."""
+        self.update(status=status, reasons=list(reasons))
+
+    def close(self) -> None:
+        """Close the files; writes nothing more."""
+        for file in self._files.values():
+            file.close()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _append(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
+        file = self._files[name]
+        file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        file.flush()
+
+    def _write_manifest(self) -> None:
+        """Replace the manifest in one step, so that a reader never sees half of one."""
+        new = self.path / "manifest.json.new"
+        new.write_text(json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        new.replace(self.path / "manifest.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as read back: the manifest, the lines as objects, and what had to be skipped, in words."""
+
+    path: Path
+    manifest: dict[str, Any]
+    requests: list[dict[str, Any]]
+    passes: list[dict[str, Any]]
+    skipped: list[str]
+
+
+def read_run(path: Path) -> Run:
+    """Read a run folder, also one whose run was interrupted; a truncated last line is named in ``skipped``.
+
+    Raises:
+        UsageError: no folder, no manifest, another format, or a broken line that is not the last.
+    """
+    manifest_path = path / "manifest.json"
+    try:
+        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: not a run folder (no manifest.json); `kvbench run --out DIR` makes one") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{manifest_path}: cannot be read ({error})") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else None
+        raise UsageError(f"{manifest_path}: format is {found!r}, this kvbench reads {FORMAT!r}")
+    skipped: list[str] = []
+    return Run(path, manifest, _read_lines(path / "requests.jsonl", skipped), _read_lines(path / "passes.jsonl", skipped), skipped)
+
+
+def _read_lines(path: Path, skipped: list[str]) -> list[dict[str, Any]]:
+    """The objects of a JSON-lines file; a last line without its end is skipped and named."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
+    objects: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            objects.append(json.loads(line))
+        except ValueError:
+            if number < len(lines):
+                raise UsageError(f"{path}: line {number} is not JSON; the file was changed after the run") from None
+            skipped.append(f"{path.name}: line {number} is truncated and was skipped")
+    return objects

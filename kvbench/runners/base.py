@@ -1,0 +1,90 @@
+"""What every runner is: something that takes the requests of a pass and gives back their records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from kvbench.records import Place, RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request to send: exact prompt token ids, and how many tokens to generate (the end-of-text token is ignored)."""
+
+    place: Place
+    prompt: Sequence[int]
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassTotals:
+    """What a runner counted in one pass; the counters are cumulative since the runner's cold start. ``None``: unknown."""
+
+    counters_before: dict[str, int]
+    counters_after: dict[str, int]
+    peak_pool_tokens: int | None
+    evicted_tokens: int | None
+    stored_tokens: int | None
+    loaded_tokens: int | None
+
+
+class Clock:
+    """The run's one clock: monotonic, in seconds, from the moment it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __call__(self) -> float:
+        return time.perf_counter() - self._start
+
+
+class Runner(Protocol):
+    """Executes requests on one arm, from a cold cache until it is closed."""
+
+    def run_pass(self, requests: Sequence[Request], on_end: Callable[[RequestRecord], None]) -> PassTotals:
+        """Run all requests, in order, at the configured concurrency; call ``on_end`` once for each as it ends.
+
+        Changes the runner's cache, which is what later passes meet. Returns only when every store has landed in its tier.
+        A request that fails is a record with an error, never an exception.
+        """
+
+    def take_events(self) -> list[dict[str, object]]:
+        """The events since the last call, oldest first; forgets them. Empty where the runner has none."""
+
+    def close(self) -> None:
+        """Release the cache's memory, or the server. Safe to call twice."""
+
+
+class Backend(Protocol):
+    """What arms are started on: a loaded model, or the means to start servers of one."""
+
+    profile: str
+    """Name of the cache semantics that a prediction of its hits must follow."""
+
+    @property
+    def vocab(self) -> int:
+        """Token ids are below this."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where the model's ``tokenizer.json`` is, if it has one."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """KV bytes a token takes."""
+
+    def describe(self) -> dict[str, Any]:
+        """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""
+
+    def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
+        """Raise ``UsageError``, with the sizes, for a request that could never run; ``name`` says whose it is."""
+
+    def warm_up(self, prompt_tokens: int) -> None:
+        """Make first use of kernels and memory, with tokens outside the workload and a cache that is thrown away."""
+
+    def start(self, host_tokens: int | None, clock: Clock) -> Runner:
+        """A cold runner with a host tier of this size; ``None``: without one."""

@@ -1,0 +1,241 @@
+"""Attention over paged KV, called by every layer of a transformers model through its attention interface.
+
+A step is a flat batch: the rows of all its sequences behind one another, as ``[1, heads, rows, head_dim]``. Each sequence is a
+:class:`Span`: its rows, the tokens it has in the pool already, and its block table. New K and V are written to the pool first, at slot
+``BlockTable[j // B] · B + j % B`` for token ``j`` (source 003), then each span attends:
+
+- **prefill** (several rows): the rows among themselves, causally, and to the tokens before them, unmasked; the two parts are merged by
+  their log-sum-exp. One masked call would compute the half that the mask throws away.
+- **decode** (one row): spans of like length in one gather and one call, the query heads of a KV head as its rows, so K and V are read
+  once and never repeated; a span whose blocks are consecutive is read in place.
+
+K and V are never repeated for grouped query heads: KV heads are the batch and the group's heads share one stride-0 view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.bias import causal_lower_right
+
+from kvbench.runners.engine.kv_store import KVStore
+from kvbench.runners.engine.transfer import runs
+
+NAME = "kvbench_paged"
+LIKE_LENGTH = 1.25
+"""Spans share a gather up to this ratio of longest to shortest: padding costs its share, a call of its own costs a dispatch."""
+
+FEW_RUNS = 8
+"""Up to this many runs of consecutive slots are written run by run; more in one scatter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One sequence's part of a step: rows ``row .. row + count - 1`` are its tokens ``start .. start + count - 1``."""
+
+    row: int
+    count: int
+    start: int
+    blocks: list[int]
+
+    @property
+    def end(self) -> int:
+        """Tokens that the last row attends to, itself included."""
+        return self.start + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefill:
+    span: Span
+    blocks: torch.Tensor
+    """The blocks of the tokens before the span."""
+    consecutive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    """Spans of one row each that attend together; ``table`` is ``[spans, blocks]``, padded with block 0."""
+
+    rows: torch.Tensor
+    table: torch.Tensor
+    mask: torch.Tensor | None
+    """``[spans, 1, 1, tokens]``, 0 or −inf; ``None`` if every span has exactly the padded length."""
+    tokens: int
+    first_block: int | None
+    """Of a lone span whose blocks are consecutive: the first; it is read in place."""
+
+
+class PagedStep:
+    """The attention of one step: made once, called by each layer."""
+
+    def __init__(self, store: KVStore, spans: list[Span]) -> None:
+        self._store = store
+        device = store.device.device
+        self._slot_list = [slot for span in spans for slot in slots_of(span, store.block_size)]
+        self._slots = torch.tensor(self._slot_list, device=device)
+        self._slot_runs = runs(self._slot_list)
+        self._prefills = [self._prefill(span) for span in spans if span.count > 1]
+        self._decodes = [self._decode(group) for group in like_lengths(span for span in spans if span.count == 1)]
+
+    def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """Write the rows' K and V, then attend.
+
+        Args:
+            query: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``.
+            scaling: factor on the scores before the softmax.
+
+        Returns: ``[1, rows, heads, head_dim]``.
+        """
+        self._write(layer, key[0], value[0])
+        kv_heads = key.shape[1]
+        grouped = query[0].unflatten(0, (kv_heads, -1))  # [kv_heads, group, rows, head_dim]
+        output = torch.empty(query.shape[2], *grouped.shape[:2], query.shape[3], dtype=query.dtype, device=query.device)
+        for prefill in self._prefills:
+            rows = slice(prefill.span.row, prefill.span.row + prefill.span.count)
+            attended = self._attend_prefill(layer, prefill, grouped[:, :, rows], key[0, :, rows], value[0, :, rows], scaling)
+            output[rows] = attended.permute(2, 0, 1, 3)
+        for decode in self._decodes:
+            output[decode.rows] = self._attend_decode(layer, decode, grouped[:, :, decode.rows].permute(2, 0, 1, 3), scaling)
+        return output.flatten(1, 2).unsqueeze(0)
+
+    def _write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Put the rows' K and V ``[kv_heads, rows, head_dim]`` into their slots."""
+        for pool, rows in zip(self._store.tokens(layer), (key.transpose(0, 1), value.transpose(0, 1)), strict=True):
+            if len(self._slot_runs) > FEW_RUNS:
+                pool.index_copy_(0, self._slots, rows)
+                continue
+            for start, end in self._slot_runs:
+                slot = self._slot_list[start]
+                pool[slot : slot + end - start] = rows[start:end]
+
+    def _prefill(self, span: Span) -> _Prefill:
+        before = span.blocks[: -(-span.start // self._store.block_size)]
+        return _Prefill(span, torch.tensor(before, device=self._store.device.device), len(runs(before)) == 1)
+
+    def _attend_prefill(
+        self, layer: int, prefill: _Prefill, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    ) -> torch.Tensor:
+        """``[kv_heads, group, rows, head_dim]`` of one span; ``key`` and ``value`` are the rows' own."""
+        if prefill.span.start == 0:
+            return _causal(query, key, value, scaling)
+        before = (part[: prefill.span.start].transpose(0, 1) for part in self._read(layer, prefill.blocks, prefill.consecutive))
+        return _after_prefix(query, *before, key, value, scaling)
+
+    def _read(self, layer: int, blocks: torch.Tensor, consecutive: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of the blocks as ``[tokens, kv_heads, head_dim]``, in place where the blocks are consecutive."""
+        if consecutive:
+            first = int(blocks[0])
+            keys, values = self._store.device[layer, :, first : first + len(blocks)]
+        else:
+            keys, values = self._store.gather(layer, blocks)
+        return keys.flatten(0, 1), values.flatten(0, 1)
+
+    def _decode(self, spans: list[Span]) -> _Decode:
+        device = self._store.device.device
+        tokens = max(span.end for span in spans)
+        used = -(-tokens // self._store.block_size)
+        lengths = torch.tensor([span.end for span in spans], device=device)
+        table = torch.tensor([(span.blocks[:used] + [0] * used)[:used] for span in spans], device=device)
+        mask = None
+        if len(set(lengths.tolist())) > 1:
+            beyond = torch.arange(tokens, device=device)[None, :] >= lengths[:, None]
+            mask = torch.zeros(beyond.shape, dtype=self._store.shape.dtype, device=device).masked_fill_(beyond, float("-inf"))[:, None, None]
+        lone = len(spans) == 1 and len(runs(spans[0].blocks[:used])) == 1
+        return _Decode(torch.tensor([span.row for span in spans], device=device), table, mask, tokens, spans[0].blocks[0] if lone else None)
+
+    def _attend_decode(self, layer: int, decode: _Decode, query: torch.Tensor, scaling: float) -> torch.Tensor:
+        """``[spans, kv_heads, group, head_dim]``; ``query`` has the same shape."""
+        spans, used = decode.table.shape
+        if decode.first_block is None:
+            keys, values = self._store.gather(layer, decode.table.flatten())
+        else:
+            keys, values = self._store.device[layer, :, decode.first_block : decode.first_block + used]
+        both = (part.view(spans, -1, *part.shape[2:])[:, : decode.tokens].transpose(1, 2) for part in (keys, values))
+        return F.scaled_dot_product_attention(query, *both, attn_mask=decode.mask, scale=scaling)
+
+
+def slots_of(span: Span, block_size: int) -> list[int]:
+    """The pool slot of each of the span's tokens: ``BlockTable[j // B] · B + j % B``."""
+    return [span.blocks[j // block_size] * block_size + j % block_size for j in range(span.start, span.end)]
+
+
+def like_lengths(spans: Iterable[Span]) -> list[list[Span]]:
+    """Spans grouped so that none is longer than :data:`LIKE_LENGTH` times the shortest of its group."""
+    groups: list[list[Span]] = []
+    for span in sorted(spans, key=lambda span: span.end):
+        if groups and span.end <= LIKE_LENGTH * groups[-1][0].end:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    return groups
+
+
+def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    """Causal attention of the rows among themselves, ``[kv_heads, group, rows, head_dim]``."""
+    return _grouped(query, key, value, is_causal=True, scale=scaling)
+
+
+def _after_prefix(
+    query: torch.Tensor,
+    prefix_key: torch.Tensor,
+    prefix_value: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float,
+) -> torch.Tensor:
+    """Attention of rows that follow a prefix; every row sees all of the prefix and the rows up to itself."""
+    if query.is_cuda or not has_log_sum_exp():
+        return _masked(query, torch.cat([prefix_key, key], 1), torch.cat([prefix_value, value], 1), scaling)
+    before, before_lse = _flash(query, _shared(prefix_key, query), _shared(prefix_value, query), False, scaling)
+    own, own_lse = _flash(query, _shared(key, query), _shared(value, query), True, scaling)
+    weight = torch.sigmoid(before_lse - own_lse).unsqueeze(-1)  # e^before / (e^before + e^own)
+    if query.dtype.itemsize < 4:  # merge half-precision parts in fp32
+        return torch.lerp(own.float(), before.float(), weight).to(query.dtype)
+    return torch.lerp(own, before, weight)
+
+
+def _masked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    """The same in one call, the causal mask aligned to the lower right (on CUDA its kernels skip the masked half)."""
+    rows, tokens = query.shape[2], key.shape[1]
+    if query.is_cuda:
+        return _grouped(query, key, value, attn_mask=causal_lower_right(rows, tokens), scale=scaling)
+    return _grouped(query, key, value, attn_mask=torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows), scale=scaling)
+
+
+def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Attention with the KV heads as the batch; K and V are ``[kv_heads, tokens, head_dim]``."""
+    if query.is_cuda:  # its kernels take one KV head for a group, where a stride-0 view may rule them out
+        return F.scaled_dot_product_attention(query, key.unsqueeze(1), value.unsqueeze(1), enable_gqa=True, **options)
+    return F.scaled_dot_product_attention(query, _shared(key, query), _shared(value, query), **options)
+
+
+def _shared(part: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """K or V ``[kv_heads, tokens, head_dim]`` as every query head of the group sees it: a stride-0 view, not a copy."""
+    return part.unsqueeze(1).expand(-1, query.shape[1], -1, -1)
+
+
+def _flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scaling: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """PyTorch's CPU kernel with its log-sum-exp, which the public function does not give; private, so :func:`has_log_sum_exp` tests it."""
+    output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, scale=scaling)
+    return output, lse
+
+
+@cache
+def has_log_sum_exp() -> bool:
+    """Whether the private kernel exists and, merged, gives what one masked call gives; if not, the masked call is used."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(shape, generator=generator) for shape in ((2, 3, 5, 8), (2, 12, 8), (2, 12, 8)))
+    try:
+        before, before_lse = _flash(query, _shared(key[:, :7], query), _shared(value[:, :7], query), False, 0.5)
+        own, own_lse = _flash(query, _shared(key[:, 7:], query), _shared(value[:, 7:], query), True, 0.5)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    merged = torch.lerp(own, before, torch.sigmoid(before_lse - own_lse).unsqueeze(-1))
+    return torch.allclose(merged, _masked(query, key, value, 0.5), atol=1e-5)

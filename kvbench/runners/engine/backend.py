@@ -1,0 +1,146 @@
+"""What engines are made from: the model, loaded once, and the device it is on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from kvbench.config import RunConfig
+from kvbench.errors import OutOfMemory, RunFailed
+from kvbench.runners.base import Clock
+from kvbench.runners.engine.engine import Engine, EngineConfig, check_request
+from kvbench.runners.engine.model import Model, count_parameters, load_model
+from kvbench.runners.engine.runner import EngineRunner, memory_errors
+from kvbench.shapes import WEIGHT_SEED
+from kvbench.workloads.draws import Draws
+
+GIB = 2**30
+
+
+class EngineBackend:
+    """A loaded model from which each arm gets an engine of its own, cold."""
+
+    profile = "engine"
+
+    def __init__(self, config: RunConfig) -> None:
+        """Load the model.
+
+        Raises:
+            UsageError: the model is unknown, unreadable or refused.
+            RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
+        """
+        self._config = config
+        self._device = _find_device(config.device)
+        self._dtype = _find_dtype(config.dtype, self._device)
+        weights = count_parameters(config.model) * self._dtype.itemsize
+        _require_memory(self._device, {"weights": weights})
+        with memory_errors():
+            self._model: Model = load_model(config.model, self._device, self._dtype, config.compile)
+
+    @property
+    def vocab(self) -> int:
+        """Token ids are below this."""
+        return self._model.vocab
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where the model's ``tokenizer.json`` is, if it has one."""
+        return self._model.tokenizer
+
+    @property
+    def bytes_per_token(self) -> int:
+        """KV bytes a token takes."""
+        return self._model.shape.bytes_per_token
+
+    def describe(self) -> dict[str, Any]:
+        """The manifest's ``model``, and what it needs to know of the device: ``device``, ``threads``, ``gpu``, ``driver``, ``weights_seed``."""
+        shape = self._model.shape
+        model = {
+            "name": self._model.name,
+            "architecture": self._model.architecture,
+            "parameters": self._model.parameters,
+            "layers": shape.layers,
+            "kv_heads": shape.kv_heads,
+            "head_dim": shape.head_dim,
+            "dtype": str(self._dtype).removeprefix("torch."),
+            "bytes_per_token": shape.bytes_per_token,
+            "vocab": self._model.vocab,
+        }
+        on_gpu = self._device.type == "cuda"
+        device = {
+            "device": self._device.type,
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name(self._device) if on_gpu else None,
+            "driver": f"CUDA {torch.version.cuda}" if on_gpu else None,
+        }
+        return {"model": model, "device": device, "weights_seed": WEIGHT_SEED}
+
+    def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
+        """Refuse a request that could never run.
+
+        Raises:
+            UsageError: it is longer than the pool or the model allows, with the sizes.
+        """
+        check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(None))
+
+    def warm_up(self, prompt_tokens: int) -> None:
+        """Run one request on an engine that is thrown away, so that no measured one pays for first use of kernels and memory.
+
+        Its tokens are of a stream of its own, and its cache goes with it: nothing of the workload is warm afterwards.
+        """
+        budget = self._config.max_batch_tokens
+        prompt = Draws(self._config.seed, "warm-up").integers(min(prompt_tokens, budget + 64), 0, self.vocab)
+        blocks = -(-(len(prompt) + 4) // self._config.block_size)
+        with memory_errors():
+            engine = Engine(self._model, EngineConfig(blocks, self._config.block_size, budget, None, self._config.chunk_tokens))
+            engine.submit("warm-up", prompt, 4)
+            while engine.is_busy:
+                engine.step()
+
+    def start(self, host_tokens: int | None, clock: Clock) -> EngineRunner:
+        """A cold engine with a host tier of this size (``None``: without one).
+
+        Raises:
+            OutOfMemory: pool and tier exceed the memory there is, with the sizes.
+        """
+        engine_config = self._engine_config(host_tokens)
+        pool = engine_config.num_blocks * engine_config.block_size * self.bytes_per_token
+        tier = (host_tokens or 0) * self.bytes_per_token
+        if self._device.type == "cuda":
+            _require_memory(self._device, {"device pool": pool})
+            _require_memory(torch.device("cpu"), {"host tier": tier})
+        else:
+            _require_memory(self._device, {"device pool": pool, "host tier": tier})
+        with memory_errors():
+            return EngineRunner(Engine(self._model, engine_config, clock), clock, self._config.concurrency)
+
+    def _engine_config(self, host_tokens: int | None) -> EngineConfig:
+        config = self._config
+        return EngineConfig(config.kv_tokens // config.block_size, config.block_size, config.max_batch_tokens, host_tokens, config.chunk_tokens)
+
+
+def _find_device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RunFailed("--device cuda: this machine or this build of torch has no CUDA device; use --device cpu, or install a CUDA torch")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _find_dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _require_memory(device: torch.device, parts: dict[str, int]) -> None:
+    """Refuse what cannot fit before it is tried: the operating system would end the process without a word."""
+    available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if sum(parts.values()) > available:
+        sizes = " + ".join(f"{name} {size / GIB:.2f} GiB" for name, size in parts.items())
+        raise OutOfMemory(
+            f"{sizes} exceed the {available / GIB:.2f} GiB that are free on {device.type}; "
+            f"lower --kv-tokens, --host-gib or --docs, use a smaller --dtype, or name a smaller --model"
+        )

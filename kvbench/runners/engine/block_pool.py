@@ -1,0 +1,100 @@
+"""The device pool's bookkeeping: who holds each physical block, and which free one is reused next.
+
+Rules (source 003; the order of reuse is vLLM's, ``v1/core/block_pool.py``):
+
+- a block is free when no reference to it is left; a reference is an entry of a sequence's block table, or a transfer that still reads it
+- a freed block keeps its content, and stays findable by its key, until it is reused
+- blocks without a key (not full, so not findable) are reused first; the others least recently freed first
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+
+class BlockPool:
+    """``num_blocks`` physical blocks, numbered from 0; holds no KV itself.
+
+    Invariants: free + referenced = total; a block is free exactly when its reference count is 0; a key names at most one block.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.references = [0] * num_blocks
+        self.evicted = 0
+        self.peak_used = 0
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._key_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that :meth:`allocate` could give, the findable ones included."""
+        return len(self._free)
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks with at least one reference."""
+        return self.num_blocks - len(self._free)
+
+    def is_free(self, block: int) -> bool:
+        """Whether nothing holds the block."""
+        return block in self._free
+
+    def find(self, key: bytes) -> int | None:
+        """The block whose content has this key, held or free; changes nothing, its place in the order of reuse included."""
+        return self._block_of.get(key)
+
+    def key_of(self, block: int) -> bytes | None:
+        """The key under which the block can be found, ``None`` if it cannot."""
+        return self._key_of.get(block)
+
+    def allocate(self, count: int) -> list[int]:
+        """Take ``count`` free blocks with one reference each, and forget their keys.
+
+        They are given in ascending order: which blocks are taken is the rule, which of them comes first is free, and ascending runs
+        can be read as views and copied in one piece.
+
+        Raises:
+            ValueError: fewer than ``count`` are free (the caller must ask :attr:`free_blocks` first).
+        """
+        if count > len(self._free):
+            raise ValueError(f"{count} blocks asked for, {len(self._free)} free")
+        blocks = sorted(self._free.popitem(last=False)[0] for _ in range(count))
+        for block in blocks:
+            self.references[block] = 1
+            key = self._key_of.pop(block, None)
+            if key is not None:
+                del self._block_of[key]
+                self.evicted += 1
+        self.peak_used = max(self.peak_used, self.used_blocks)
+        return blocks
+
+    def acquire(self, blocks: Iterable[int]) -> None:
+        """Add a reference to each block; a free one leaves the order of reuse and keeps its key."""
+        for block in blocks:
+            if self.references[block] == 0:
+                del self._free[block]
+            self.references[block] += 1
+        self.peak_used = max(self.peak_used, self.used_blocks)
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Drop one reference of each block, the last block first, so that a sequence's tail is reused before its head.
+
+        Raises:
+            ValueError: a block has no reference left to drop.
+        """
+        for block in reversed(blocks):
+            if self.references[block] == 0:
+                raise ValueError(f"block {block} is free already")
+            self.references[block] -= 1
+            if self.references[block] == 0:
+                self._free[block] = None
+                self._free.move_to_end(block, last=block in self._key_of)
+
+    def publish(self, block: int, key: bytes) -> None:
+        """Make a full block findable. The first block with a key keeps it; a later one with the same content stays without."""
+        if key not in self._block_of and block not in self._key_of:
+            self._key_of[block] = key
+            self._block_of[key] = block

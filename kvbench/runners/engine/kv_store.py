@@ -1,0 +1,65 @@
+"""The KV itself: one tensor on the device, one beside it for the host tier, and the views both are copied through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """What one model keeps for a token: K and V of ``kv_heads`` heads of ``head_dim`` numbers, in ``layers`` layers."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """2 · layers · KV heads · head dimension · bytes an element."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class KVStore:
+    """The device pool ``[layers, 2, blocks, B, kv_heads, head_dim]`` (0: K, 1: V) and the host tier's slots.
+
+    A host slot holds a chunk as ``[layers, 2, B-blocks of the chunk, B, kv_heads, head_dim]``. With the layer outermost, a run of
+    consecutive blocks is one view in every layer, and a chunk's copy is one strided copy a run.
+    """
+
+    def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device, host_chunks: int, chunk_blocks: int) -> None:
+        """Allocate both and touch every page, so that no measured request pays for the operating system's first touch.
+
+        On CUDA the host side is pinned.
+        """
+        self.shape = shape
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        row = (block_size, shape.kv_heads, shape.head_dim)
+        self.device = torch.zeros(shape.layers, 2, num_blocks, *row, dtype=shape.dtype, device=device)
+        pinned = device.type == "cuda"
+        self.host = torch.empty(host_chunks, shape.layers, 2, chunk_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
+        self._scratch = self._new_scratch(0)
+
+    def tokens(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of a layer as ``[slots, kv_heads, head_dim]``: token ``j`` is in slot ``BlockTable[j // B] · B + j % B``."""
+        keys, values = self.device[layer].flatten(1, 2)
+        return keys, values
+
+    def gather(self, layer: int, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of the listed blocks, in that order, as ``[len(blocks), B, kv_heads, head_dim]``.
+
+        They lie in a buffer that the next call overwrites: fresh memory for each layer would cost more in page faults than the copy.
+        """
+        count = len(blocks)
+        if self._scratch.shape[1] < count:
+            self._scratch = self._new_scratch(count)
+        keys, values = self._scratch[:, :count]
+        torch.index_select(self.device[layer, 0], 0, blocks, out=keys)
+        torch.index_select(self.device[layer, 1], 0, blocks, out=values)
+        return keys, values
+
+    def _new_scratch(self, count: int) -> torch.Tensor:
+        return self.device.new_empty(2, count, *self.device.shape[3:])

@@ -1,0 +1,212 @@
+"""The model: a transformers decoder whose attention is ours. No model code of our own.
+
+A registered attention function receives ``paged=...`` from ``model(...)``'s keyword arguments and leaves everything else to transformers.
+Only architectures known to be plain full attention are let in, and each model is probed when it is loaded: every layer must call the
+function exactly once, with K and V heads of equal size and no argument the function does not know. (Bloom never calls it and would run
+without any cache; Gemma-2 passes ``softcap``, gpt-oss ``s_aux``, Gemma-3 ``sliding_window``.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+
+from kvbench.errors import UsageError
+from kvbench.runners.engine.attention import NAME, PagedStep
+from kvbench.runners.engine.kv_store import KVShape
+from kvbench.shapes import SHAPES, WEIGHT_SEED
+
+ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+)
+"""Plain full attention, checked against transformers' own output by the tests. SmolLM and SmolLM2 are Llama."""
+
+HARMLESS = frozenset({"is_causal", "output_attentions", "position_ids", "use_cache"})
+"""Arguments of an attention call that change nothing about what is computed here."""
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    paged: PagedStep | Probe,
+    scaling: float,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls in each layer; ``query`` is ``[1, heads, rows, head_dim]``, the result ``[1, rows, heads, head_dim]``."""
+    if isinstance(paged, Probe):
+        paged.see(int(module.layer_idx), key, value, attention_mask, others)
+    return paged(int(module.layer_idx), query, key, value, scaling), None
+
+
+AttentionInterface.register(NAME, paged_attention)
+
+
+class Probe:
+    """Stands in for a step at load and notes what the layers ask for."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.faults: list[str] = []
+        self.kv_heads = self.head_dim = 0
+
+    def see(
+        self, layer: int, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None, others: dict[str, Any]
+    ) -> None:
+        """Note one call and what is wrong with it."""
+        self.calls.append(layer)
+        _, self.kv_heads, _, self.head_dim = key.shape
+        if key.shape != value.shape:
+            self.faults.append("its K and V heads differ in size")
+        if attention_mask is not None:
+            self.faults.append("it passes a mask of its own")
+        unknown = sorted(name for name, value in others.items() if value is not None and name not in HARMLESS and not (name == "dropout" and not value))
+        self.faults += [f"it passes {name}, which paged attention here does not do" for name in unknown]
+
+    def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """Some output of the right shape."""
+        return query.transpose(1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded model, and the facts about it that the rest needs."""
+
+    name: str
+    network: Any
+    shape: KVShape
+    vocab: int
+    max_tokens: int
+    """The longest sequence it was made for."""
+    tokenizer: Path
+    """Where its ``tokenizer.json`` is, if it has one."""
+    parameters: int
+
+    @property
+    def architecture(self) -> str:
+        """The class's name in transformers."""
+        return type(self.network).__name__
+
+    @torch.inference_mode()
+    def logits(self, tokens: list[int], positions: list[int], step: PagedStep, rows: list[int]) -> torch.Tensor:
+        """Run one step and return the logits of the listed rows, ``[len(rows), vocab]``; the step's rows get their KV written."""
+        device = self.network.device
+        output = self.network(
+            input_ids=torch.tensor([tokens], device=device),
+            position_ids=torch.tensor([positions], device=device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(rows, device=device, dtype=torch.long),
+            paged=step,
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+
+def load_model(name: str, device: torch.device, dtype: torch.dtype, compiled: bool = False) -> Model:
+    """Load a Hugging Face folder, or build a named shape with seeded random weights.
+
+    Raises:
+        UsageError: no such folder or shape, a folder that transformers cannot read, or an architecture that is refused, with the reason.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    network = _build_shape(name, device, dtype) if name in SHAPES else _load_folder(name, device, dtype)
+    network.eval()
+    config = network.config
+    probe = _probe(name, network)
+    model = Model(
+        name=name,
+        network=network,
+        shape=KVShape(config.num_hidden_layers, probe.kv_heads, probe.head_dim, dtype),
+        vocab=config.vocab_size,
+        max_tokens=config.max_position_embeddings,
+        tokenizer=Path(name) / "tokenizer.json",
+        parameters=sum(weight.numel() for weight in network.parameters()),
+    )
+    if compiled:
+        network.compile(dynamic=True)
+    return model
+
+
+def count_parameters(name: str) -> int:
+    """Weights of a model, from its config alone.
+
+    Raises:
+        UsageError: as :func:`load_model` for the config.
+    """
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(_load_config(name))
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def _load_config(name: str) -> Any:
+    """The config of a named shape or of a folder; refuses what the engine does not run."""
+    if name in SHAPES:
+        return AutoConfig.for_model(**SHAPES[name])
+    if not Path(name).is_dir():
+        raise UsageError(f"--model {name}: no such folder, and no named shape (there are {', '.join(SHAPES)})")
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"--model {name}: its config cannot be read ({_first_line(error)})") from None
+    _refuse(name, config)
+    return config
+
+
+def _build_shape(name: str, device: torch.device, dtype: torch.dtype) -> Any:
+    """A named shape; the same weights on every call, whatever else has drawn random numbers."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.device(device):
+        torch.manual_seed(WEIGHT_SEED)
+        return AutoModelForCausalLM.from_config(_load_config(name), dtype=dtype, attn_implementation=NAME)
+
+
+def _load_folder(name: str, device: torch.device, dtype: torch.dtype) -> Any:
+    config = _load_config(name)
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            name, config=config, dtype=dtype, local_files_only=True, attn_implementation=NAME
+        ).to(device)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"--model {name}: its weights cannot be loaded ({_first_line(error)})") from None
+
+
+def _refuse(name: str, config: Any) -> None:
+    """Refuse what is not plain full attention over unquantised weights, by name."""
+    architecture = (getattr(config, "architectures", None) or [type(config).__name__])[0]
+    if architecture not in ARCHITECTURES:
+        raise UsageError(
+            f"--model {name}: {architecture} is refused: the engine runs plain full attention only ({', '.join(ARCHITECTURES)})"
+        )
+    if getattr(config, "quantization_config", None) is not None:
+        raise UsageError(f"--model {name}: quantised weights are refused; name a folder with plain ones")
+    windowed = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+    if windowed or (getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)):
+        raise UsageError(f"--model {name}: {architecture} with {', '.join(sorted(windowed)) or 'a sliding window'} is refused: its KV is not plain")
+
+
+@torch.inference_mode()
+def _probe(name: str, network: Any) -> Probe:
+    """Run two tokens through the model and see how its layers call the attention function."""
+    probe = Probe()
+    device = network.device
+    network(input_ids=torch.tensor([[0, 1]], device=device), position_ids=torch.tensor([[0, 1]], device=device), use_cache=False, paged=probe)
+    if probe.calls != list(range(network.config.num_hidden_layers)):
+        probe.faults.insert(0, f"its {network.config.num_hidden_layers} layers made {len(probe.calls)} attention calls")
+    if probe.faults:
+        raise UsageError(f"--model {name}: {type(network).__name__} is refused: {probe.faults[0]}")
+    return probe
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

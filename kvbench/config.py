@@ -53,7 +53,9 @@ class RunConfig(BaseModel):
     experiment: Annotated[Literal["cyclic"], RUN] = Field("cyclic", description="What is studied.")
     runner: Annotated[Literal["engine"], RUN] = Field("engine", description="Who executes the requests.")
     tier: Annotated[tuple[Literal["none", "cpu"], ...], BeforeValidator(_split), RUN] = Field(
-        ("none", "cpu"), min_length=1, description="Arms to compare, each from a cold engine; the first is the baseline. Repeatable."
+        ("none", "cpu"),
+        min_length=1,
+        description="Arms to compare, each from a cold engine; the first is the baseline. Repeatable.",
     )
     repeats: Annotated[int, RUN] = Field(1, ge=1, le=1000, description="Whole runs; the order of the arms rotates by repeat.")
     concurrency: Annotated[int, RUN] = Field(1, ge=1, le=4096, description="Requests in flight at once (closed loop).")
@@ -155,9 +157,7 @@ class RunConfig(BaseModel):
 
 def settings() -> dict[str, Setting]:
     """Each field's :class:`Setting`, by field name, in the order in which help shows them."""
-    return {
-        name: next(item for item in field.metadata if isinstance(item, Setting)) for name, field in RunConfig.model_fields.items()
-    }
+    return {name: next(item for item in field.metadata if isinstance(item, Setting)) for name, field in RunConfig.model_fields.items()}
 
 
 def flag(name: str) -> str:

@@ -52,7 +52,9 @@ def _commit() -> str | None:
     if not (here.parent / ".git").exists():
         return None
     try:
-        result = subprocess.run(["git", "-C", str(here), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+        result = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, timeout=5, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None

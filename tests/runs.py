@@ -148,9 +148,7 @@ def make_record(place: Place, answer: Answer, sent: float = 0.0, document: int =
     )
     if answer.error is None:
         return record
-    return replace(
-        record, first_token_s=None, last_token_s=None, token_times_s=[], chunk_tokens=[], output_tokens=0, error=answer.error
-    )
+    return replace(record, first_token_s=None, last_token_s=None, token_times_s=[], chunk_tokens=[], output_tokens=0, error=answer.error)
 
 
 LAST_DEVICE = {9: 5024, 8: 5024, 7: 5024, 6: 5024, 5: 1408}

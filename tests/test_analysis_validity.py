@@ -88,9 +88,7 @@ def test_unknown_tokens_are_no_fault(tmp_path: Path) -> None:
     "edit_pass",
     [
         lambda record: replace(record, counters_after={**record.counters_after, "requests": -1}),
-        lambda record: (
-            replace(record, counters_before={**record.counters_before, "requests": 0}) if record.pass_index == 2 else record
-        ),
+        lambda record: replace(record, counters_before={**record.counters_before, "requests": 0}) if record.pass_index == 2 else record,
     ],
 )
 def test_a_counter_that_went_backwards_is_said_once_an_arm(tmp_path: Path, edit_pass: Callable[[PassRecord], PassRecord]) -> None:

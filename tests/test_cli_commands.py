@@ -230,9 +230,7 @@ def test_report_writes_a_file(made: Path, capsys: Captured, tmp_path: Path) -> N
 
 
 def test_report_to_a_file_that_cannot_be_written(made: Path, capsys: Captured, tmp_path: Path) -> None:
-    assert "cannot be written (No such file or directory)" in fails(
-        capsys, 2, "report", str(made), "-o", str(tmp_path / "no" / "table.md")
-    )
+    assert "cannot be written (No such file or directory)" in fails(capsys, 2, "report", str(made), "-o", str(tmp_path / "no" / "table.md"))
 
 
 @pytest.mark.parametrize("spoil", [lambda text: text[:-40], lambda text: text.rsplit("\n", 20)[0], lambda _: ""])

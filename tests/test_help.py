@@ -28,11 +28,7 @@ def test_every_command_and_option_has_help(command: TyperCommand) -> None:
 
 @pytest.mark.parametrize("command", LOADED.values(), ids=str)
 def test_every_option_states_its_default(command: TyperCommand) -> None:
-    silent = [
-        param.name
-        for param in command.params
-        if param.param_type_name == "option" and "default: " not in getattr(param, "help", "")
-    ]
+    silent = [param.name for param in command.params if param.param_type_name == "option" and "default: " not in getattr(param, "help", "")]
     assert silent == []
 
 

@@ -30,9 +30,7 @@ def read(rows: Sequence[Measured], costs: Iterable[FirstRead], setup: Setup) -> 
     if not any(row.p50 is not None for row in rows):
         return ["No request gave a token, so there is nothing to read from this run."]
     if len(setup.arms) < 2:
-        return [
-            f"Only the arm {setup.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."
-        ]
+        return [f"Only the arm {setup.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."]
     by_arm = {cost.arm: cost for cost in costs}
     return [sentence for arm in setup.arms[1:] for sentence in _of_arm(rows, arm, by_arm.get(arm), setup)]
 

@@ -22,7 +22,7 @@ def working_set_chunks(sequences: Iterable[Sequence[int]], chunk: int) -> int:
 
 def _distinct_prefixes(sequences: Iterable[Sequence[int]], unit: int) -> int:
     """In sorted order a sequence shares most with the one before it, so what is new is its length less their common head."""
-    arrays = [np.asarray(tokens, dtype=np.int64) for tokens in sorted(sequences)]
+    arrays = [np.asarray(tokens, dtype=np.int64) for tokens in sorted(list(sequence) for sequence in sequences)]
     count, before = 0, np.empty(0, dtype=np.int64)
     for tokens in arrays:
         count += len(tokens) // unit - _common_head(before, tokens) // unit

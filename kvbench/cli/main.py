@@ -58,9 +58,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
     """What a KV-cache tier is worth, how large it must be, and whether the last upgrade undid it."""
 

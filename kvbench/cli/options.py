@@ -48,9 +48,7 @@ def _parameter(name: str, field: FieldInfo, setting: Setting) -> inspect.Paramet
     if name == "experiment":
         kind: Any = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help=help_text, show_default=False)]
     elif field.annotation is bool:
-        kind = Annotated[
-            bool | None, typer.Option(f"{flag(name)}/--no-{flag(name)[2:]}", help=help_text, rich_help_panel=setting.panel)
-        ]
+        kind = Annotated[bool | None, typer.Option(f"{flag(name)}/--no-{flag(name)[2:]}", help=help_text, rich_help_panel=setting.panel)]
     else:
         text = list[str] if get_origin(field.annotation) is tuple else str
         option = typer.Option(flag(name), help=help_text, metavar=_metavar(field.annotation), rich_help_panel=setting.panel)

@@ -70,9 +70,7 @@ def _measure(config: RunConfig, backend: Backend, workload: Cyclic, folder: RunF
                 runner.close()
 
 
-def _run_pass(
-    runner: Runner, workload: Cyclic, arm: str, repeat: int, plan: Pass, folder: RunFolder, watcher: Watcher
-) -> PassRecord:
+def _run_pass(runner: Runner, workload: Cyclic, arm: str, repeat: int, plan: Pass, folder: RunFolder, watcher: Watcher) -> PassRecord:
     """One pass: every request's record goes to the folder as it ends."""
     records: list[RequestRecord] = []
 
@@ -194,4 +192,3 @@ def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchErro
 
 def _measured(path: Path) -> bool:
     return (path / "requests.jsonl").stat().st_size > 0
-

@@ -39,6 +39,7 @@ class Clock:
         self._start = time.perf_counter()
 
     def __call__(self) -> float:
+        """Seconds since the start."""
         return time.perf_counter() - self._start
 
 

@@ -93,7 +93,7 @@ class PagedStep:
         """
         self._write(layer, key[0], value[0])
         kv_heads = key.shape[1]
-        grouped = query[0].unflatten(0, (kv_heads, -1))  # [kv_heads, group, rows, head_dim]
+        grouped = query[0].view(kv_heads, -1, *query.shape[2:])  # [kv_heads, group, rows, head_dim]
         output = torch.empty(query.shape[2], *grouped.shape[:2], query.shape[3], dtype=query.dtype, device=query.device)
         for prefill in self._prefills:
             rows = slice(prefill.span.row, prefill.span.row + prefill.span.count)
@@ -123,8 +123,9 @@ class PagedStep:
         """``[kv_heads, group, rows, head_dim]`` of one span; ``key`` and ``value`` are the rows' own."""
         if prefill.span.start == 0:
             return _causal(query, key, value, scaling)
-        before = (part[: prefill.span.start].transpose(0, 1) for part in self._read(layer, prefill.blocks, prefill.consecutive))
-        return _after_prefix(query, *before, key, value, scaling)
+        keys, values = self._read(layer, prefill.blocks, prefill.consecutive)
+        before = slice(prefill.span.start)
+        return _after_prefix(query, keys[before].transpose(0, 1), values[before].transpose(0, 1), key, value, scaling)
 
     def _read(self, layer: int, blocks: torch.Tensor, consecutive: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of the blocks as ``[tokens, kv_heads, head_dim]``, in place where the blocks are consecutive."""
@@ -144,7 +145,9 @@ class PagedStep:
         mask = None
         if len(set(lengths.tolist())) > 1:
             beyond = torch.arange(tokens, device=device)[None, :] >= lengths[:, None]
-            mask = torch.zeros(beyond.shape, dtype=self._store.shape.dtype, device=device).masked_fill_(beyond, float("-inf"))[:, None, None]
+            mask = torch.zeros(beyond.shape, dtype=self._store.shape.dtype, device=device).masked_fill_(beyond, float("-inf"))[
+                :, None, None
+            ]
         lone = len(spans) == 1 and len(runs(spans[0].blocks[:used])) == 1
         return _Decode(torch.tensor([span.row for span in spans], device=device), table, mask, tokens, spans[0].blocks[0] if lone else None)
 
@@ -155,8 +158,8 @@ class PagedStep:
             keys, values = self._store.gather(layer, decode.table.flatten())
         else:
             keys, values = self._store.device[layer, :, decode.first_block : decode.first_block + used]
-        both = (part.view(spans, -1, *part.shape[2:])[:, : decode.tokens].transpose(1, 2) for part in (keys, values))
-        return F.scaled_dot_product_attention(query, *both, attn_mask=decode.mask, scale=scaling)
+        keys, values = (part.view(spans, -1, *part.shape[2:])[:, : decode.tokens].transpose(1, 2) for part in (keys, values))
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=decode.mask, scale=scaling)
 
 
 def slots_of(span: Span, block_size: int) -> list[int]:
@@ -219,9 +222,7 @@ def _shared(part: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     return part.unsqueeze(1).expand(-1, query.shape[1], -1, -1)
 
 
-def _flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scaling: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool, scaling: float) -> tuple[torch.Tensor, torch.Tensor]:
     """PyTorch's CPU kernel with its log-sum-exp, which the public function does not give; private, so :func:`has_log_sum_exp` tests it."""
     output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, scale=scaling)
     return output, lse

@@ -119,7 +119,9 @@ class EngineBackend:
 
     def _engine_config(self, host_tokens: int | None) -> EngineConfig:
         config = self._config
-        return EngineConfig(config.kv_tokens // config.block_size, config.block_size, config.max_batch_tokens, host_tokens, config.chunk_tokens)
+        return EngineConfig(
+            config.kv_tokens // config.block_size, config.block_size, config.max_batch_tokens, host_tokens, config.chunk_tokens
+        )
 
 
 def _find_device(name: str) -> torch.device:

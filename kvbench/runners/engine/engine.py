@@ -22,7 +22,7 @@ from kvbench.runners.engine.recovery import Recompute, Recovery
 from kvbench.runners.engine.sampling import greedy
 from kvbench.runners.engine.scheduler import Admission, Plan, Scheduler, Work
 from kvbench.runners.engine.sequence import Sequence
-from kvbench.runners.engine.transfer import Copy, Ticket, Transfer, make_transfer
+from kvbench.runners.engine.transfer import Ticket, Transfer, make_transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,7 @@ class Engine:
         self.config = config
         chunks = (config.host_tokens or 0) // config.chunk_tokens
         device = model.network.device
-        self.store = KVStore(
-            model.shape, config.num_blocks, config.block_size, device, chunks, config.chunk_tokens // config.block_size
-        )
+        self.store = KVStore(model.shape, config.num_blocks, config.block_size, device, chunks, config.chunk_tokens // config.block_size)
         self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens)
         self.pool = BlockPool(config.num_blocks)
         self.cache = PrefixCache(self.pool, config.block_size, self.host)
@@ -280,4 +278,3 @@ def _add_compute_time(sequence: Sequence, seconds: float) -> None:
         sequence.stall_compute_s += seconds
     elif not sequence.output_tokens:
         sequence.compute_s += seconds
-

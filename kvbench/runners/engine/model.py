@@ -34,7 +34,7 @@ HARMLESS = frozenset({"is_causal", "output_attentions", "position_ids", "use_cac
 
 
 def paged_attention(
-    module: torch.nn.Module,
+    module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -46,8 +46,8 @@ def paged_attention(
 ) -> tuple[torch.Tensor, None]:
     """What transformers calls in each layer; ``query`` is ``[1, heads, rows, head_dim]``, the result ``[1, rows, heads, head_dim]``."""
     if isinstance(paged, Probe):
-        paged.see(int(module.layer_idx), key, value, attention_mask, others)
-    return paged(int(module.layer_idx), query, key, value, scaling), None
+        paged.see(module.layer_idx, key, value, attention_mask, others)
+    return paged(module.layer_idx, query, key, value, scaling), None
 
 
 AttentionInterface.register(NAME, paged_attention)
@@ -61,9 +61,7 @@ class Probe:
         self.faults: list[str] = []
         self.kv_heads = self.head_dim = 0
 
-    def see(
-        self, layer: int, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None, others: dict[str, Any]
-    ) -> None:
+    def see(self, layer: int, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None, others: dict[str, Any]) -> None:
         """Note one call and what is wrong with it."""
         self.calls.append(layer)
         _, self.kv_heads, _, self.head_dim = key.shape
@@ -71,10 +69,12 @@ class Probe:
             self.faults.append("its K and V heads differ in size")
         if attention_mask is not None:
             self.faults.append("it passes a mask of its own")
-        unknown = sorted(name for name, value in others.items() if value is not None and name not in HARMLESS and not (name == "dropout" and not value))
+        unknown = sorted(
+            name for name, value in others.items() if value is not None and name not in HARMLESS and not (name == "dropout" and not value)
+        )
         self.faults += [f"it passes {name}, which paged attention here does not do" for name in unknown]
 
-    def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    def __call__(self, _layer: int, query: torch.Tensor, _key: torch.Tensor, _value: torch.Tensor, _scaling: float) -> torch.Tensor:
         """Some output of the right shape."""
         return query.transpose(1, 2)
 
@@ -174,9 +174,9 @@ def _build_shape(name: str, device: torch.device, dtype: torch.dtype) -> Any:
 def _load_folder(name: str, device: torch.device, dtype: torch.dtype) -> Any:
     config = _load_config(name)
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            name, config=config, dtype=dtype, local_files_only=True, attn_implementation=NAME
-        ).to(device)
+        return AutoModelForCausalLM.from_pretrained(name, config=config, dtype=dtype, local_files_only=True, attn_implementation=NAME).to(
+            device
+        )
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"--model {name}: its weights cannot be loaded ({_first_line(error)})") from None
 
@@ -192,7 +192,9 @@ def _refuse(name: str, config: Any) -> None:
         raise UsageError(f"--model {name}: quantised weights are refused; name a folder with plain ones")
     windowed = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
     if windowed or (getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)):
-        raise UsageError(f"--model {name}: {architecture} with {', '.join(sorted(windowed)) or 'a sliding window'} is refused: its KV is not plain")
+        raise UsageError(
+            f"--model {name}: {architecture} with {', '.join(sorted(windowed)) or 'a sliding window'} is refused: its KV is not plain"
+        )
 
 
 @torch.inference_mode()
@@ -200,7 +202,12 @@ def _probe(name: str, network: Any) -> Probe:
     """Run two tokens through the model and see how its layers call the attention function."""
     probe = Probe()
     device = network.device
-    network(input_ids=torch.tensor([[0, 1]], device=device), position_ids=torch.tensor([[0, 1]], device=device), use_cache=False, paged=probe)
+    network(
+        input_ids=torch.tensor([[0, 1]], device=device),
+        position_ids=torch.tensor([[0, 1]], device=device),
+        use_cache=False,
+        paged=probe,
+    )
     if probe.calls != list(range(network.config.num_hidden_layers)):
         probe.faults.insert(0, f"its {network.config.num_hidden_layers} layers made {len(probe.calls)} attention calls")
     if probe.faults:

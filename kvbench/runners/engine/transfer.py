@@ -15,6 +15,9 @@ import torch
 
 from kvbench.runners.engine.kv_store import KVStore
 
+SCATTERED_FROM = 4
+"""Runs in one copy from which the CPU moves it in one indexed call: a call a run then costs more (``benchmarks/restore.py``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
@@ -63,15 +66,21 @@ class CpuTransfer:
         self._device, self._host = _as_words(store.device), _as_words(store.host)
 
     def store(self, copies: list[Copy]) -> Ticket:
-        """Copy run by run from the device pool to the host slots."""
-        for device, host in _runs(copies, self._device, self._host):
-            host.copy_(device)
+        """Copy from the device pool to the host slots."""
+        for piece in _pieces(copies, self._device, self._host):
+            if piece.scattered is None:
+                piece.host.copy_(piece.device)
+            else:
+                piece.host.copy_(piece.device.index_select(2, piece.scattered))
         return Done()
 
     def load(self, copies: list[Copy]) -> Ticket:
-        """Copy run by run from the host slots to the device pool."""
-        for device, host in _runs(copies, self._device, self._host):
-            device.copy_(host)
+        """Copy from the host slots to the device pool."""
+        for piece in _pieces(copies, self._device, self._host):
+            if piece.scattered is None:
+                piece.device.copy_(piece.host)
+            else:
+                piece.device.index_copy_(2, piece.scattered, piece.host)
         return Done()
 
 
@@ -83,7 +92,7 @@ class CudaTicket:
 
     def done(self) -> bool:
         """Whether the copy stream has passed the event."""
-        return bool(self._event.query())
+        return bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
         """Block the host thread until it has."""
@@ -99,14 +108,14 @@ class CudaTransfer:
 
     def __init__(self, store: KVStore) -> None:
         self._device, self._host = _as_words(store.device), _as_words(store.host)
-        self._stream = torch.cuda.Stream(store.device.device)
+        self._stream = torch.cuda.Stream(store.device.device)  # type: ignore[no-untyped-call]
 
     def store(self, copies: list[Copy]) -> Ticket:
         """Begin the copies to the host behind all work given to the compute stream so far."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device.device))
         with torch.cuda.stream(self._stream):
-            for device, host in _runs(copies, self._device, self._host):
-                host.copy_(device, non_blocking=True)
+            for piece in _pieces(copies, self._device, self._host, scattered_from=None):
+                piece.host.copy_(piece.device, non_blocking=True)
             return self._ticket()
 
     def load(self, copies: list[Copy]) -> Ticket:
@@ -114,14 +123,14 @@ class CudaTransfer:
         compute = torch.cuda.current_stream(self._device.device)
         self._stream.wait_stream(compute)
         with torch.cuda.stream(self._stream):
-            for device, host in _runs(copies, self._device, self._host):
-                device.copy_(host, non_blocking=True)
+            for piece in _pieces(copies, self._device, self._host, scattered_from=None):
+                piece.device.copy_(piece.host, non_blocking=True)
             ticket = self._ticket()
         compute.wait_stream(self._stream)
         return ticket
 
     def _ticket(self) -> CudaTicket:
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return CudaTicket(event)
 
@@ -131,13 +140,27 @@ def make_transfer(store: KVStore) -> Transfer:
     return CudaTransfer(store) if store.device.is_cuda else CpuTransfer(store)
 
 
-def _runs(copies: list[Copy], device: torch.Tensor, host: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Device and host view of every run of consecutive blocks, each ``[layers, 2, blocks of the run, words of a block]``."""
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One copy call. ``host``: ``[layers, 2, blocks, words of a block]``; ``device``: the same, or the whole pool if ``scattered``."""
+
+    device: torch.Tensor
+    host: torch.Tensor
+    scattered: torch.Tensor | None = None
+    """The device blocks, where they do not follow one another."""
+
+
+def _pieces(copies: list[Copy], device: torch.Tensor, host: torch.Tensor, scattered_from: int | None = SCATTERED_FROM) -> Iterator[_Piece]:
+    """A view a run of consecutive blocks; a copy of ``scattered_from`` runs or more goes in one indexed call instead."""
     for copy in copies:
         slot = host[copy.slot]
-        for start, end in runs(copy.blocks):
+        found = runs(copy.blocks)
+        if scattered_from is not None and len(found) >= scattered_from:
+            yield _Piece(device, slot[:, :, copy.first : copy.first + len(copy.blocks)], torch.tensor(copy.blocks))
+            continue
+        for start, end in found:
             block = copy.blocks[start]
-            yield device[:, :, block : block + end - start], slot[:, :, copy.first + start : copy.first + end]
+            yield _Piece(device[:, :, block : block + end - start], slot[:, :, copy.first + start : copy.first + end])
 
 
 def runs(blocks: list[int]) -> list[tuple[int, int]]:

@@ -42,7 +42,7 @@ def _split(value: object) -> object:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)):
         return value
-    return [name.strip() for part in parts for name in (part.split(",") if isinstance(part, str) else [part])]
+    return [name for part in parts for name in ([word.strip() for word in part.split(",")] if isinstance(part, str) else [part])]
 
 
 class RunConfig(BaseModel):
@@ -200,11 +200,10 @@ def _read_config(file: Path) -> dict[str, Any]:
     try:
         if file.suffix != ".json":
             return {key.replace("-", "_"): value for key, value in tomllib.loads(text).items()}
-        values = json.loads(text)["config"]
-        if not isinstance(values, dict):
-            raise ValueError("its config is not an object")
-        return values
-    except KeyError:
-        raise UsageError(f"--config {file}: not a run's manifest (it has no key config)") from None
-    except (ValueError, TypeError) as error:
+        manifest = json.loads(text)
+    except ValueError as error:
         raise UsageError(f"--config {file}: {error}") from None
+    values = manifest.get("config") if isinstance(manifest, dict) else None
+    if not isinstance(values, dict):
+        raise UsageError(f"--config {file}: not a run's manifest (it has no object config)")
+    return values

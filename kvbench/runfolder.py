@@ -136,9 +136,13 @@ def _read_lines(path: Path, skipped: list[str]) -> list[dict[str, Any]]:
     objects: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
-            objects.append(json.loads(line))
+            value = json.loads(line)
         except ValueError:
-            if number < len(lines):
-                raise UsageError(f"{path}: line {number} is not JSON; the file was changed after the run") from None
+            value = None
+        if isinstance(value, dict):
+            objects.append(value)
+        elif number < len(lines):
+            raise UsageError(f"{path}: line {number} is not JSON, or no record; the file was changed after the run")
+        else:
             skipped.append(f"{path.name}: line {number} is truncated and was skipped")
     return objects

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +68,8 @@ def run(
     # Late, so that help and wrong use do not wait for the engine and for pandas.
     from kvbench.experiments import session
 
-    finished = session.run(config, out, progress.watcher(quiet), ctx.obj["command"])
+    with _terminable():
+        finished = session.run(config, out, progress.watcher(quiet), ctx.obj["command"])
 
     from kvbench.analysis.summary import summarise
     from kvbench.reports import tabular, terminal
@@ -76,3 +80,13 @@ def run(
     reasons = list(dict.fromkeys([*finished.reasons, *summary.reasons]))
     if reasons:
         raise Untrusted(f"measured, and not to be trusted: {'; '.join(reasons)}")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Take SIGTERM, which a job scheduler sends, like Ctrl-C: the run folder is finished before the process ends."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -48,7 +48,7 @@ class Cyclic:
         question = max(len(question) for question in self.questions)
         names = self.documents.names
         return [
-            (f"document {doc_id if names is None else names[doc_id]}", len(self.documents.tokens(doc_id)) + question)
+            (f"document {doc_id if names is None else names[doc_id]}", self.documents.length(doc_id) + question)
             for doc_id in self.doc_ids()
         ]
 
@@ -89,7 +89,7 @@ def make_cyclic(config: RunConfig, vocab: int, tokenizer: Path) -> Cyclic:
     if config.documents is None:
         documents, docs = MadeDocuments(config.seed, config.doc_tokens, vocab, config.overlap), config.docs
     else:
-        documents = TextDocuments(config.documents, tokenizer)
+        documents = TextDocuments(config.documents, tokenizer, vocab)
         docs = len(documents)
     passes = plan_passes(config.passes, docs, config.seed, config.reuse)
     questions = [

@@ -11,7 +11,7 @@ from typing import Any
 import kvbench
 from kvbench.config import RunConfig
 from kvbench.environment import describe_machine
-from kvbench.errors import Interrupted, KvbenchError
+from kvbench.errors import Interrupted, KvbenchError, RunFailed
 from kvbench.experiments.cyclic import Cyclic, make_cyclic
 from kvbench.experiments.watcher import Watcher
 from kvbench.records import PassRecord, RequestRecord
@@ -48,6 +48,9 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
             raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
         except KvbenchError as error:
             raise _stopped(folder, error, str(error)) from None
+        except Exception as error:  # a fault of ours; what was measured is kept all the same
+            _stopped(folder, RunFailed(), f"internal error: {type(error).__name__}: {error}")
+            raise
         finally:
             watcher.ended()
         reasons = _check(path)
@@ -150,7 +153,7 @@ def _full_manifest(config: RunConfig, backend: Backend, workload: Cyclic) -> dic
         },
         "workload": {
             "documents": len(documents),
-            "document_tokens": [len(workload.documents.tokens(doc_id)) for doc_id in documents],
+            "document_tokens": [workload.documents.length(doc_id) for doc_id in documents],
             "document_names": workload.documents.names,
             "question_tokens": config.question_tokens,
             "working_set_tokens": working_set,

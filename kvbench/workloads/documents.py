@@ -18,6 +18,9 @@ class Documents(Protocol):
     def tokens(self, doc_id: int) -> list[int]:
         """The token ids of one document, the same at every call."""
 
+    def length(self, doc_id: int) -> int:
+        """How many tokens that is, known without making them."""
+
 
 class MadeDocuments:
     """Documents of random token ids, as many as are asked for.
@@ -41,27 +44,34 @@ class MadeDocuments:
         rest = self._length - len(self._head)
         return self._head + (own + Draws(self._seed, "document", doc_id).integers(rest, 0, self._vocab))[:rest]
 
+    def length(self, doc_id: int) -> int:
+        """The same for every document."""
+        return self._length
+
 
 class TextDocuments:
     """The text files of a folder and of the folders in it, by name, each with its own length."""
 
-    def __init__(self, folder: Path, tokenizer: Path) -> None:
+    def __init__(self, folder: Path, tokenizer: Path, vocab: int) -> None:
         """Read and tokenise every file; hidden files are left out, and no special tokens are added.
 
         Args:
             folder: holds UTF-8 text files.
             tokenizer: the model's ``tokenizer.json``.
+            vocab: the model knows the ids below it.
 
         Raises:
-            UsageError: no such folder, no file in it, a file that is not text or is empty, or no tokenizer.
+            UsageError: no such folder, no file in it, a file that is not text or is empty, no tokenizer, or one of another model.
         """
         files = _text_files(folder)
         encode = _load_tokenizer(tokenizer)
         self.names: list[str] | None = [file.relative_to(folder).as_posix() for file in files]
-        self._tokens = [encode.encode(_read_text(file), add_special_tokens=False).ids for file in files]
+        self._tokens: list[list[int]] = [encode.encode(_read_text(file), add_special_tokens=False).ids for file in files]
         for file, tokens in zip(files, self._tokens, strict=True):
             if not tokens:
                 raise UsageError(f"--documents: {file} holds no text; remove it or fill it")
+            if max(tokens) >= vocab:
+                raise UsageError(f"{tokenizer}: gives token {max(tokens):,}, and the model's vocabulary ends at {vocab - 1:,}: not its own")
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -69,6 +79,10 @@ class TextDocuments:
     def tokens(self, doc_id: int) -> list[int]:
         """The token ids of the file with this number, in the order of the names."""
         return self._tokens[doc_id]
+
+    def length(self, doc_id: int) -> int:
+        """Tokens of that file."""
+        return len(self._tokens[doc_id])
 
 
 def make_question(seed: int, length: int, vocab: int, pass_index: int | None) -> list[int]:

@@ -49,25 +49,41 @@ class Span:
         return self.start + self.count
 
 
+class _Blocks:
+    """Blocks to read, in order: one after another in place, others through a gather."""
+
+    def __init__(self, store: KVStore, blocks: list[int]) -> None:
+        self._store = store
+        self._count = len(blocks)
+        self._first = blocks[0] if len(runs(blocks)) == 1 else None
+        self._index = torch.tensor(blocks, device=store.device.device)
+
+    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of a layer as ``[tokens, kv_heads, head_dim]``; what was gathered is overwritten by the next gather."""
+        if self._first is None:
+            keys, values = self._store.gather(layer, self._index)
+        else:
+            keys, values = self._store.device[layer, :, self._first : self._first + self._count]
+        return keys.flatten(0, 1), values.flatten(0, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Prefill:
+    """A span of several rows, and the blocks of the tokens before it."""
+
     span: Span
-    blocks: torch.Tensor
-    """The blocks of the tokens before the span."""
-    consecutive: bool
+    before: _Blocks
 
 
 @dataclass(frozen=True, slots=True)
 class _Decode:
-    """Spans of one row each that attend together; ``table`` is ``[spans, blocks]``, padded with block 0."""
+    """Spans of one row each that attend together; the blocks of each are padded to ``tokens`` tokens with block 0."""
 
     rows: torch.Tensor
-    table: torch.Tensor
+    blocks: _Blocks
+    tokens: int
     mask: torch.Tensor | None
     """``[spans, 1, 1, tokens]``, 0 or −inf; ``None`` if every span has exactly the padded length."""
-    tokens: int
-    first_block: int | None
-    """Of a lone span whose blocks are consecutive: the first; it is read in place."""
 
 
 class PagedStep:
@@ -114,8 +130,7 @@ class PagedStep:
                 pool[slot : slot + end - start] = rows[start:end]
 
     def _prefill(self, span: Span) -> _Prefill:
-        before = span.blocks[: -(-span.start // self._store.block_size)]
-        return _Prefill(span, torch.tensor(before, device=self._store.device.device), len(runs(before)) == 1)
+        return _Prefill(span, _Blocks(self._store, span.blocks[: -(-span.start // self._store.block_size)]))
 
     def _attend_prefill(
         self, layer: int, prefill: _Prefill, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
@@ -123,42 +138,28 @@ class PagedStep:
         """``[kv_heads, group, rows, head_dim]`` of one span; ``key`` and ``value`` are the rows' own."""
         if prefill.span.start == 0:
             return _causal(query, key, value, scaling)
-        keys, values = self._read(layer, prefill.blocks, prefill.consecutive)
-        before = slice(prefill.span.start)
-        return _after_prefix(query, keys[before].transpose(0, 1), values[before].transpose(0, 1), key, value, scaling)
-
-    def _read(self, layer: int, blocks: torch.Tensor, consecutive: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of the blocks as ``[tokens, kv_heads, head_dim]``, in place where the blocks are consecutive."""
-        if consecutive:
-            first = int(blocks[0])
-            keys, values = self._store.device[layer, :, first : first + len(blocks)]
-        else:
-            keys, values = self._store.gather(layer, blocks)
-        return keys.flatten(0, 1), values.flatten(0, 1)
+        keys, values = (part[: prefill.span.start].transpose(0, 1) for part in prefill.before.read(layer))
+        return _after_prefix(query, keys, values, key, value, scaling)
 
     def _decode(self, spans: list[Span]) -> _Decode:
         device = self._store.device.device
         tokens = max(span.end for span in spans)
         used = -(-tokens // self._store.block_size)
-        lengths = torch.tensor([span.end for span in spans], device=device)
-        table = torch.tensor([(span.blocks[:used] + [0] * used)[:used] for span in spans], device=device)
+        padded = [block for span in spans for block in (span.blocks[:used] + [0] * used)[:used]]
         mask = None
-        if len(set(lengths.tolist())) > 1:
+        if any(span.end != tokens for span in spans):
+            lengths = torch.tensor([span.end for span in spans], device=device)
             beyond = torch.arange(tokens, device=device)[None, :] >= lengths[:, None]
             mask = torch.zeros(beyond.shape, dtype=self._store.shape.dtype, device=device).masked_fill_(beyond, float("-inf"))[
                 :, None, None
             ]
-        lone = len(spans) == 1 and len(runs(spans[0].blocks[:used])) == 1
-        return _Decode(torch.tensor([span.row for span in spans], device=device), table, mask, tokens, spans[0].blocks[0] if lone else None)
+        return _Decode(torch.tensor([span.row for span in spans], device=device), _Blocks(self._store, padded), tokens, mask)
 
     def _attend_decode(self, layer: int, decode: _Decode, query: torch.Tensor, scaling: float) -> torch.Tensor:
         """``[spans, kv_heads, group, head_dim]``; ``query`` has the same shape."""
-        spans, used = decode.table.shape
-        if decode.first_block is None:
-            keys, values = self._store.gather(layer, decode.table.flatten())
-        else:
-            keys, values = self._store.device[layer, :, decode.first_block : decode.first_block + used]
-        keys, values = (part.view(spans, -1, *part.shape[2:])[:, : decode.tokens].transpose(1, 2) for part in (keys, values))
+        keys, values = (
+            part.view(len(decode.rows), -1, *part.shape[1:])[:, : decode.tokens].transpose(1, 2) for part in decode.blocks.read(layer)
+        )
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=decode.mask, scale=scaling)
 
 

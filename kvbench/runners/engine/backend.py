@@ -56,7 +56,7 @@ class EngineBackend:
         return self._model.shape.bytes_per_token
 
     def describe(self) -> dict[str, Any]:
-        """The manifest's ``model``, and what it needs to know of the device: ``device``, ``threads``, ``gpu``, ``driver``, ``weights_seed``."""
+        """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""
         shape = self._model.shape
         model = {
             "name": self._model.name,
@@ -87,18 +87,20 @@ class EngineBackend:
         check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(None))
 
     def warm_up(self, prompt_tokens: int) -> None:
-        """Run one request on an engine that is thrown away, so that no measured one pays for first use of kernels and memory.
+        """Run a request, and a batch, on an engine that is thrown away: no measured one pays for first use of kernels and memory.
 
-        Its tokens are of a stream of its own, and its cache goes with it: nothing of the workload is warm afterwards.
+        The tokens are of a stream of their own, and the cache goes with the engine: nothing of the workload is warm afterwards.
         """
         budget = self._config.max_batch_tokens
         prompt = Draws(self._config.seed, "warm-up").integers(min(prompt_tokens, budget + 64), 0, self.vocab)
         blocks = -(-(len(prompt) + 4) // self._config.block_size)
         with memory_errors():
             engine = Engine(self._model, EngineConfig(blocks, self._config.block_size, budget, None, self._config.chunk_tokens))
-            engine.submit("warm-up", prompt, 4)
-            while engine.is_busy:
-                engine.step()
+            for batch in ([prompt], [prompt[:1]] * (self._config.concurrency - 1)):  # a compiled model has code of its own for a batch
+                for number, tokens in enumerate(batch):
+                    engine.submit(f"warm-up-{number}", tokens, 4)
+                while engine.is_busy:
+                    engine.step()
 
     def start(self, host_tokens: int | None, clock: Clock) -> EngineRunner:
         """A cold engine with a host tier of this size (``None``: without one).

@@ -52,8 +52,9 @@ def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, 
     blocks = -(-(prompt_tokens + max_tokens - 1) // config.block_size)  # the last output token never becomes an input
     if blocks > config.num_blocks:
         raise UsageError(
-            f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens need {blocks:,} blocks of {config.block_size}, the pool "
-            f"has {config.num_blocks:,} ({config.num_blocks * config.block_size:,} tokens); --kv-tokens {blocks * config.block_size} holds it"
+            f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens need {blocks:,} blocks of {config.block_size}, the "
+            f"pool has {config.num_blocks:,} ({config.num_blocks * config.block_size:,} tokens); "
+            f"--kv-tokens {blocks * config.block_size} holds it"
         )
 
 
@@ -93,7 +94,7 @@ class Engine:
         self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens)
         self.pool = BlockPool(config.num_blocks)
         self.cache = PrefixCache(self.pool, config.block_size, self.host)
-        self.scheduler = Scheduler(self.cache, recovery or Recompute(), config.max_batch_tokens)
+        self.scheduler = Scheduler(self.cache, recovery or Recompute(), config.max_batch_tokens, self._reclaim)
         self.transfer = transfer(self.store)
         self.counters = Counters()
         self.events: list[dict[str, object]] = []
@@ -216,6 +217,14 @@ class Engine:
             else:
                 under_way.append((ticket, sequence, blocks))
         self._stores = under_way
+
+    def _reclaim(self) -> bool:
+        """Wait for the oldest store under way and let go of its blocks; ``False`` if there is none."""
+        if not self._stores:
+            return False
+        self._stores[0][0].wait()
+        self._collect_stores()
+        return True
 
     def _finish(self, sequence: Sequence) -> None:
         """Return a finished sequence's blocks; its stores first, so that the order of reuse does not depend on a copy's speed."""

@@ -17,6 +17,7 @@ import transformers
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from kvbench.errors import UsageError
+from kvbench.runners.engine import compiled
 from kvbench.runners.engine.attention import NAME, PagedStep
 from kvbench.runners.engine.kv_store import KVShape
 from kvbench.shapes import SHAPES, WEIGHT_SEED
@@ -92,6 +93,7 @@ class Model:
     tokenizer: Path
     """Where its ``tokenizer.json`` is, if it has one."""
     parameters: int
+    compiled: bool = False
 
     @property
     def architecture(self) -> str:
@@ -102,18 +104,22 @@ class Model:
     def logits(self, tokens: list[int], positions: list[int], step: PagedStep, rows: list[int]) -> torch.Tensor:
         """Run one step and return the logits of the listed rows, ``[len(rows), vocab]``; the step's rows get their KV written."""
         device = self.network.device
-        output = self.network(
-            input_ids=torch.tensor([tokens], device=device),
-            position_ids=torch.tensor([positions], device=device),
-            use_cache=False,
-            logits_to_keep=torch.tensor(rows, device=device, dtype=torch.long),
-            paged=step,
-        )
+        inputs: dict[str, Any] = {
+            "input_ids": torch.tensor([tokens], device=device),
+            "position_ids": torch.tensor([positions], device=device),
+            "logits_to_keep": torch.tensor(rows, device=device, dtype=torch.long),
+            "use_cache": False,
+        }
+        if self.compiled:
+            with compiled.running(step):
+                output = self.network(**inputs)
+        else:
+            output = self.network(**inputs, paged=step)
         logits: torch.Tensor = output.logits[0]
         return logits
 
 
-def load_model(name: str, device: torch.device, dtype: torch.dtype, compiled: bool = False) -> Model:
+def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: bool = False) -> Model:
     """Load a Hugging Face folder, or build a named shape with seeded random weights.
 
     Raises:
@@ -125,7 +131,9 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype, compiled: bo
     network.eval()
     config = network.config
     probe = _probe(name, network)
-    model = Model(
+    if compile:
+        compiled.compile_network(network)
+    return Model(
         name=name,
         network=network,
         shape=KVShape(config.num_hidden_layers, probe.kv_heads, probe.head_dim, dtype),
@@ -133,10 +141,8 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype, compiled: bo
         max_tokens=config.max_position_embeddings,
         tokenizer=Path(name) / "tokenizer.json",
         parameters=sum(weight.numel() for weight in network.parameters()),
+        compiled=compile,
     )
-    if compiled:
-        network.compile(dynamic=True)
-    return model
 
 
 def count_parameters(name: str) -> int:

@@ -8,6 +8,7 @@ not run even alone is refused before it is submitted.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kvbench.runners.engine.block_pool import BlockPool
@@ -47,11 +48,13 @@ class Plan:
 class Scheduler:
     """Decides step by step. ``running`` is in order of arrival, and every sequence in it came before every one in ``waiting``."""
 
-    def __init__(self, cache: PrefixCache, recovery: Recovery, max_batch_tokens: int) -> None:
+    def __init__(self, cache: PrefixCache, recovery: Recovery, max_batch_tokens: int, reclaim: Callable[[], bool] = lambda: False) -> None:
+        """``reclaim`` waits for a transfer that still holds blocks; ``False`` if none is under way."""
         self.cache = cache
         self.pool: BlockPool = cache.pool
         self.recovery = recovery
         self.max_batch_tokens = max_batch_tokens
+        self.reclaim = reclaim
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
 
@@ -82,6 +85,8 @@ class Scheduler:
     def _continue_running(self, plan: Plan, budget: int) -> int:
         """Give running sequences their tokens, oldest first; returns what is left of the budget."""
         for sequence in list(self.running):
+            if sequence in plan.preempted:  # so are all that came after it
+                break
             count = min(len(sequence.tokens) - sequence.computed, budget)
             if count == 0 or not self._make_room(sequence, sequence.computed + count, plan):
                 break
@@ -93,6 +98,8 @@ class Scheduler:
         """Extend the block table to ``tokens``, preempting the newest until it fits; ``False`` if that was the sequence itself."""
         missing = self._blocks(tokens) - len(sequence.block_table)
         while missing > self.pool.free_blocks:
+            if self.reclaim():  # a victim's blocks may be held by its stores: waiting is cheaper than the next victim
+                continue
             victim = self.running[-1]
             self.preempt(victim)
             plan.preempted.append(victim)
@@ -109,6 +116,8 @@ class Scheduler:
             # A hit block that lies free is taken out of the free ones too, so it cannot serve as room for the rest.
             free = self.pool.free_blocks - sum(self.pool.is_free(block) for block in hit.blocks)
             if self._blocks(len(sequence.tokens)) - len(hit.blocks) > free:
+                if not self.running and self.reclaim():  # otherwise nothing would ever return those blocks
+                    continue
                 break
             self.waiting.popleft()
             self._start(sequence, hit, plan)

@@ -1,0 +1,214 @@
+"""The scheduler's rules (source 000): what is freed and when, who gives way, and that everything ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.driver import FakeEngine, check_invariants
+from engine.test_pool_machine import FAST
+from kvbench.errors import UsageError
+from kvbench.runners.engine.block_pool import BlockPool
+from kvbench.runners.engine.kv_store import KVStore
+from kvbench.runners.engine.recovery import Recompute, Recovery
+from kvbench.runners.engine.scheduler import Plan
+from kvbench.runners.engine.sequence import Sequence
+from kvbench.runners.engine.transfer import CpuTransfer
+from kvbench.testing.fake_transfer import DelayedTransfer
+
+
+class Hold:
+    """Stops a sequence and returns nothing."""
+
+    def preempt(self, sequence: Sequence, pool: BlockPool) -> None:
+        """Leaves everything as it is."""
+
+
+def tokens(start: int, count: int) -> list[int]:
+    return list(range(start, start + count))
+
+
+def full_pool(recovery: Recovery) -> tuple[FakeEngine, Sequence, Sequence]:
+    """Source 000: 4 blocks of 4, A and B with 7 tokens each, then 8; no block is left."""
+    engine = FakeEngine(4, recovery=recovery)
+    a, b = engine.submit("0", tokens(0, 7), 6), engine.submit("1", tokens(100, 7), 6)
+    engine.step()
+    assert (a.computed, b.computed, engine.pool.free_blocks) == (7, 7, 0)
+    engine.step()  # each has a slot left in its last block
+    assert (a.computed, b.computed, engine.pool.free_blocks) == (8, 8, 0)
+    return engine, a, b
+
+
+def test_preempting_returns_the_blocks_and_the_older_one_takes_what_it_needs() -> None:
+    engine, a, b = full_pool(Recompute())
+    plan = engine.scheduler.schedule()
+    assert plan.preempted == [b]
+    assert (len(a.block_table), b.block_table, engine.pool.free_blocks) == (3, [], 1)
+    assert [(work.sequence, work.start, work.count) for work in plan.work] == [(a, 8, 1)]
+
+
+def test_stopping_a_request_without_returning_its_blocks_frees_nothing() -> None:
+    engine, a, b = full_pool(Hold())
+    engine.scheduler.preempt(b)
+    assert engine.scheduler.running == [a]
+    assert engine.pool.free_blocks == 0
+    assert not engine.scheduler.schedule().work  # A cannot get on
+    assert engine.pool.free_blocks == 0
+
+
+def test_queueing_new_requests_frees_nothing() -> None:
+    engine, a, b = full_pool(Recompute())
+    tables = [*a.block_table], [*b.block_table]
+    for number in range(2, 12):
+        engine.submit(str(number), tokens(number, 5), 2)
+    assert engine.pool.free_blocks == 0
+    assert (a.block_table, b.block_table) == tables
+
+
+def test_recompute_frees_exactly_the_unshared_blocks() -> None:
+    engine = FakeEngine(8)
+    shared = tokens(0, 8)
+    a = engine.submit("0", [*shared, 1], 4)
+    engine.step()
+    b = engine.submit("1", [*shared, 2], 4)
+    engine.step()
+    assert (a.block_table[:2], b.device_hit) == (b.block_table[:2], 8)
+    free = engine.pool.free_blocks
+    engine.scheduler.preempt(b)
+    assert engine.pool.free_blocks == free + 1
+    assert [engine.pool.references[block] for block in a.block_table] == [1, 1, 1]
+    check_invariants(engine)
+
+
+def test_the_newest_gives_way_and_does_not_come_back_in_the_same_step() -> None:
+    # Regression: the loop went on to the victim, computed it and took blocks for it, while it was in the queue.
+    engine = FakeEngine(6)
+    a, b, c = (engine.submit(str(number), tokens(100 * number, 7), 12) for number in range(3))
+    engine.step()
+    engine.step()
+    assert engine.pool.free_blocks == 0
+    plan = engine.scheduler.schedule()
+    assert plan.preempted == [c]
+    assert [work.sequence for work in plan.work] == [a, b]
+    assert not plan.admitted
+    assert (list(engine.scheduler.waiting), c.block_table) == ([c], [])
+    assert (len(a.block_table), len(b.block_table), engine.pool.free_blocks) == (3, 3, 0)
+
+
+def test_a_preempted_request_goes_before_those_that_never_ran() -> None:
+    engine, _, b = full_pool(Recompute())
+    later = engine.submit("2", tokens(50, 3), 1)
+    engine.step()
+    assert list(engine.scheduler.waiting) == [b, later]
+
+
+def test_delivered_tokens_are_neither_sampled_nor_sent_again() -> None:
+    engine = FakeEngine(4)
+    a, b = engine.run([(tokens(0, 7), 9), (tokens(100, 7), 9)], concurrency=2)  # run() checks the answers and their times
+    assert (a.preemptions, b.preemptions) == (0, 1)
+    assert engine.counters.computed_tokens == 15 + 15 + engine.counters.recomputed_tokens
+    sampled = sum(start + count >= b.prompt_tokens for batch in engine.batches for sequence, start, count in batch if sequence is b)
+    assert sampled == 9
+
+
+REQUESTS = st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(1, 9)), min_size=1, max_size=7)
+
+
+@settings(FAST, max_examples=80)
+@given(
+    requests=REQUESTS,
+    concurrency=st.integers(1, 7),
+    block_size=st.sampled_from([1, 2, 4]),
+    budget=st.integers(1, 30),
+    host=st.sampled_from([None, 0, 8, 64]),
+    slow=st.booleans(),
+)
+def test_whatever_fits_alone_ends(
+    requests: list[tuple[list[int], int]], concurrency: int, block_size: int, budget: int, host: int | None, slow: bool
+) -> None:
+    largest = max(-(-(len(prompt) + count - 1) // block_size) for prompt, count in requests)
+    engine = FakeEngine(largest, block_size, budget, host, 4, 2, transfer=slow_transfer if slow else CpuTransfer)
+    work = sum(len(prompt) + count for prompt, count in requests)
+    engine.run(requests, concurrency, max_steps=20 + 3 * work * len(requests))
+    assert engine.pool.free_blocks == engine.pool.num_blocks
+
+
+def slow_transfer(store: KVStore) -> DelayedTransfer:
+    return DelayedTransfer(CpuTransfer(store))
+
+
+def test_the_oldest_is_not_preempted_for_blocks_that_only_a_copy_holds() -> None:
+    # Regression: a victim's blocks stayed with its stores, so everyone gave way, nothing ran, and nobody waited for the copies.
+    engine = FakeEngine(4, host=64, chunk=4, transfer=slow_transfer)
+    a, _ = engine.run([(tokens(0, 5), 11), (tokens(100, 8), 2)], concurrency=2, max_steps=60)
+    assert a.preemptions == 0
+
+
+def test_a_request_that_could_not_run_alone_is_refused_with_the_sizes() -> None:
+    engine = FakeEngine(4)
+    engine.submit("0", tokens(0, 10), 7)  # the last output token never has KV: 16 tokens, 4 blocks
+    with pytest.raises(UsageError, match=r"^request 1: 10 prompt and 8 output tokens need 5 blocks of 4, the pool has 4 \(16 tokens\)"):
+        engine.submit("1", tokens(0, 10), 8)
+    assert len(engine.scheduler.waiting) == 1
+    with pytest.raises(UsageError, match="holds no token"):
+        engine.submit("2", [], 1)
+
+
+def test_a_request_that_exactly_fills_the_pool_runs() -> None:
+    FakeEngine(4).run([(tokens(0, 10), 7)])
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 9])
+def test_a_prompt_cached_whole_still_computes_a_token(length: int) -> None:
+    engine = FakeEngine(8)
+    prompt = tokens(0, length)
+    engine.run([(prompt, 1)])
+    [sequence] = engine.run([(prompt, 1)])
+    assert sequence.device_hit == (length - 1) // 4 * 4
+    assert [count for batch in engine.batches[-1:] for _, _, count in batch] == [length - (sequence.device_hit or 0)]
+
+
+def test_a_look_up_that_finds_no_room_changes_nothing() -> None:
+    engine = FakeEngine(8, host=64, chunk=4)
+    document = tokens(0, 13)
+    engine.run([(document, 1)])
+    engine.churn(engine.pool.free_blocks - 2)  # two blocks of the document stay, the third is only in the host
+    engine.submit("0", tokens(500, 16), 9)
+    engine.step()
+    blocked = engine.submit("1", [*document, *tokens(600, 8)], 2)
+    hit = engine.cache.look_up(blocked)
+    assert (hit.device_tokens, hit.tokens) == (8, 12)
+    assert engine.host is not None
+    before = list(engine.pool._free), list(engine.pool.references), list(engine.host._slots)
+    plan = Plan()
+    engine.scheduler._admit_waiting(plan, 100)
+    assert not plan.admitted
+    assert (list(engine.pool._free), engine.pool.references, list(engine.host._slots)) == before
+    assert (list(engine.scheduler.waiting), blocked.block_table, blocked.device_hit) == ([blocked], [], None)
+
+
+def test_a_free_hit_block_is_not_also_counted_as_room() -> None:
+    engine = FakeEngine(4)
+    engine.run([(tokens(0, 9), 1)])
+    engine.submit("0", tokens(100, 3), 5)
+    engine.step()  # takes the free block that is not full; two of the three left are hits
+    engine.submit("1", [*tokens(0, 8), *tokens(50, 5)], 1)
+    engine.step()
+    assert len(engine.scheduler.waiting) == 1
+    while engine.is_busy:
+        engine.step()
+        check_invariants(engine)
+
+
+def test_budget_and_order() -> None:
+    engine = FakeEngine(40, budget=10)
+    a, b, c = (engine.submit(str(number), tokens(100 * number, 7), 3) for number in range(3))
+    engine.step()
+    engine.step()
+    engine.step()
+    assert [[(sequence, count) for sequence, _, count in batch] for batch in engine.batches] == [
+        [(a, 7), (b, 3)],
+        [(a, 1), (b, 4), (c, 5)],
+        [(a, 1), (b, 1), (c, 2)],
+    ]

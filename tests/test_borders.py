@@ -1,0 +1,68 @@
+"""Borders: torch lives under runners/engine only, and no room reaches into one that it must not know."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kvbench
+
+PACKAGE = Path(kvbench.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+ONLY_IN = {"torch": "runners/engine", "transformers": "runners/engine", "safetensors": "runners/engine", "httpx": "runners/vllm"}
+"""Package, and the one folder that may import it, at the top or inside a function."""
+
+NEVER = {
+    "analysis": ("runners", "experiments", "cli", "reports", "workloads"),
+    "reports": ("runners", "experiments", "cli", "workloads"),
+    "workloads": ("runners", "experiments", "cli", "reports", "analysis"),
+    "runners": ("experiments", "cli", "reports", "analysis"),
+    "experiments": ("cli", "reports"),
+}
+"""Room, and the rooms it does not know (``experiments/session.py`` asks ``analysis`` whether to believe what it measured)."""
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Every module a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize(("package", "room"), ONLY_IN.items(), ids=ONLY_IN)
+def test_heavy_packages_stay_in_their_room(package: str, room: str) -> None:
+    outside = [file for file in FILES if not file.is_relative_to(PACKAGE / room)]
+    assert [str(file) for file in outside if any(name.split(".")[0] == package for name in imports(file))] == []
+
+
+def test_the_engine_does_import_torch() -> None:
+    engine = [name.split(".")[0] for file in FILES if file.is_relative_to(PACKAGE / "runners/engine") for name in imports(file)]
+    assert {"torch", "transformers"} <= set(engine)
+
+
+@pytest.mark.parametrize(("room", "strangers"), NEVER.items(), ids=NEVER)
+def test_rooms_do_not_know_strangers(room: str, strangers: tuple[str, ...]) -> None:
+    files = [file for file in FILES if file.is_relative_to(PACKAGE / room)]
+    assert files
+    forbidden = tuple(f"kvbench.{stranger}" for stranger in strangers)
+    assert [(file.name, name) for file in files for name in imports(file) if name.startswith(forbidden)] == []
+
+
+def test_everything_but_the_engine_is_imported_without_torch() -> None:
+    names = [
+        ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for file in FILES
+        if not file.is_relative_to(PACKAGE / "runners/engine") and not file.is_relative_to(PACKAGE / "testing") and file.stem != "__init__"
+    ]
+    assert {"kvbench.analysis.summary", "kvbench.reports.terminal", "kvbench.cli.run", "kvbench.experiments.session"} <= set(names)
+    code = f"import sys, importlib; [importlib.import_module(name) for name in {names}]; print(sorted({set(ONLY_IN)} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

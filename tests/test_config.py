@@ -1,0 +1,183 @@
+"""The configuration: files and manifests read back, which key is wrong, what does not apply, and absurd values."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import write_files
+
+from kvbench.config import RunConfig, flag, load_config, settings
+from kvbench.errors import UsageError
+
+RUNS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "one tier": {"tier": "none"},
+    "tier sizes": {"tier": ["cpu", "none"], "host_tokens": 4096, "chunk_tokens": 128, "block_size": 32},
+    "tier in GiB": {"host_gib": 1.5},
+    "passes": {"passes": "sequential, shuffle,zipf:1.1", "question": "vary", "reuse": 0.5, "overlap": 0.25},
+    "one pass": {"passes": ["sequential"]},
+    "no question": {"question_tokens": 0},
+    "own documents": {"documents": "texts", "model": "models/own"},
+    "engine": {
+        "device": "cpu",
+        "dtype": "float64",
+        "compile": True,
+        "max_batch_tokens": 64,
+        "kv_tokens": 64,
+        "concurrency": 8,
+        "repeats": 3,
+    },
+    "seed": {"seed": 2**63 - 1, "docs": 3, "doc_tokens": 7, "output_tokens": 1},
+}
+
+
+def fails(file: Path | None = None, **given: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_config(file, given)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("values", RUNS.values(), ids=RUNS)
+def test_a_manifest_gives_the_same_run_again(tmp_path: Path, values: dict[str, Any]) -> None:
+    config = load_config(None, values)
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps({"format": "kvbench.run/1", "config": config.resolved(), "status": "complete"}))
+    again = load_config(file, {})
+    assert again == config
+    assert again.resolved() == config.resolved()
+
+
+@pytest.mark.parametrize("values", RUNS.values(), ids=RUNS)
+def test_toml_says_the_same_as_the_command_line(tmp_path: Path, values: dict[str, Any]) -> None:
+    text = "".join(f"{key.replace('_', '-')} = {json.dumps(value)}\n" for key, value in values.items())
+    assert tomllib.loads(text) or not values
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    assert load_config(file, {}) == load_config(None, values)
+
+
+def test_the_resolved_configuration_has_every_field_that_applies() -> None:
+    fields = set(settings())
+    assert set(RunConfig().resolved()) == fields - {"documents", "host_tokens"}
+    assert set(load_config(None, {"tier": "none"}).resolved()) == fields - {"documents", "host_tokens", "host_gib", "chunk_tokens"}
+    own = load_config(None, {"documents": "texts"}).resolved()
+    assert set(own) == fields - {"docs", "doc_tokens", "overlap", "reuse", "host_tokens"}
+    assert own["documents"] == "texts"
+
+
+def test_what_is_given_goes_over_the_file(tmp_path: Path) -> None:
+    file = write_files(tmp_path, {"run.toml": "docs = 4\ndoc_tokens = 100\n"}) / "run.toml"
+    config = load_config(file, {"docs": "5"})
+    assert (config.docs, config.doc_tokens) == (5, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("docs = 0", "docs: Input should be greater than or equal to 1 (got 0)"),
+        ("doc-tokens = 'many'", "doc_tokens: Input should be a valid integer"),
+        ("docs = 7.5", "docs: Input should be a valid integer"),
+        ("overlap = nan", "overlap: "),
+        ("host-gib = nan", "host_gib: Input should be 'auto' or between 0 and 1000000 (got nan)"),
+        ("host-gib = 'big'", "host_gib: "),
+        ("tier = []", "tier: "),
+        ("tier = ['none', 'none']", "tier: each tier may be named once"),
+        ("passes = [1]", "passes"),
+        ("passes = 'sequential,sideways'", "passes: 'sideways' is no pass; there are sequential, repeat, reverse, shuffle and zipf:S"),
+        ("dosc = 3", "dosc: there is no such key"),
+        ("[run]\ndocs = 3", "run: there is no such key"),
+        ("model = ''", "model: "),
+        ("docs = ", "Invalid value"),
+        ("docs = 3\ndocs = 4", "Cannot overwrite a value"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_key(tmp_path: Path, text: str, message: str) -> None:
+    file = write_files(tmp_path, {"run.toml": text}) / "run.toml"
+    said = fails(file)
+    assert str(file) in said
+    assert message in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '"x"', '{"config": []}', '{"config": null}', "no json", ""])
+def test_a_json_file_that_is_no_manifest(tmp_path: Path, text: str) -> None:
+    file = write_files(tmp_path, {"manifest.json": text}) / "manifest.json"
+    assert fails(file).startswith(f"--config {file}: ")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "cannot be read (No such file or directory)" in fails(tmp_path / "none.toml")
+    assert "cannot be read (Is a directory)" in fails(tmp_path)
+    assert "cannot be read" in fails(write_files(tmp_path, {"run.toml": b"\xff"}) / "run.toml")
+
+
+OWN = "--documents brings its own documents"
+NO_TIER = "no arm has a cpu tier"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "reason"),
+    [
+        ("docs", {"documents": "texts", "docs": 3}, OWN),
+        ("doc_tokens", {"documents": "texts", "doc_tokens": 3}, OWN),
+        ("overlap", {"documents": "texts", "overlap": 0.1}, OWN),
+        ("reuse", {"documents": "texts", "reuse": 0.1}, OWN),
+        ("host_gib", {"tier": "none", "host_gib": "auto"}, NO_TIER),
+        ("host_tokens", {"tier": "none", "host_tokens": 0}, NO_TIER),
+        ("chunk_tokens", {"tier": "none", "chunk_tokens": 256}, NO_TIER),
+        ("host_gib", {"host_tokens": 512, "host_gib": 1}, "--host-tokens gives the size already"),
+        ("reuse", {"passes": "sequential", "reuse": 1}, "there is no later pass"),
+        ("question", {"passes": "sequential", "question": "same"}, "there is no later pass"),
+        ("question", {"question_tokens": 0, "question": "vary"}, "there is no question"),
+    ],
+)
+def test_an_option_that_does_not_apply_is_wrong_use(name: str, given: dict[str, Any], reason: str) -> None:
+    assert fails(**given).startswith(f"{flag(name)} does not apply: {reason}")
+    del given[name]
+    load_config(None, given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"docs": "0"}, "--docs: Input should be greater than or equal to 1 (got '0')"),
+        ({"docs": "-3"}, "--docs: "),
+        ({"docs": "1e9"}, "--docs: Input should be a valid integer"),
+        ({"doc_tokens": "9" * 30}, "--doc-tokens: "),
+        ({"doc_tokens": "9" * 5000}, "--doc-tokens: "),
+        ({"question_tokens": "-1"}, "--question-tokens: "),
+        ({"output_tokens": "0"}, "--output-tokens: "),
+        ({"repeats": "0"}, "--repeats: "),
+        ({"concurrency": "0"}, "--concurrency: "),
+        ({"seed": "-1"}, "--seed: "),
+        ({"seed": str(2**63)}, "--seed: "),
+        ({"overlap": "1.01"}, "--overlap: "),
+        ({"overlap": "nan"}, "--overlap: "),
+        ({"reuse": "-0.1"}, "--reuse: "),
+        ({"kv_tokens": "0"}, "--kv-tokens: "),
+        ({"block_size": "0"}, "--block-size: "),
+        ({"max_batch_tokens": "0"}, "--max-batch-tokens: "),
+        ({"host_gib": "inf"}, "--host-gib: "),
+        ({"host_gib": "-0.5"}, "--host-gib: "),
+        ({"host_tokens": "-1"}, "--host-tokens: "),
+        ({"chunk_tokens": "0"}, "--chunk-tokens: "),
+        ({"passes": ["zipf:nan"]}, "--passes: 'zipf:nan': the skew of zipf:S is a number above 0"),
+        ({"passes": ["zipf:inf"]}, "--passes: "),
+        ({"passes": [""]}, "--passes: '' is no pass"),
+        ({"model": ""}, "--model: "),
+        ({"chunk_tokens": 24}, "--chunk-tokens 24 is not a multiple of --block-size 16"),
+        ({"kv_tokens": 15}, "--kv-tokens 15 holds no block of --block-size 16"),
+    ],
+)
+def test_absurd_values(given: dict[str, Any], message: str) -> None:
+    said = fails(**given)
+    assert message in said
+    assert "\n" not in said
+
+
+def test_a_tier_is_not_needed_for_a_chunk_that_would_not_divide() -> None:
+    assert load_config(None, {"tier": "none", "block_size": 24}).block_size == 24

@@ -95,6 +95,18 @@ class RunConfig(BaseModel):
     host_tokens: Annotated[int | None, TIER] = Field(None, ge=0, le=10**11, description="Size of the cpu tier in tokens instead.")
     chunk_tokens: Annotated[int, TIER] = Field(256, ge=1, le=65536, description="Tokens the cpu tier stores and evicts at once.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_no_switches(cls, values: Any) -> Any:
+        """``docs = true`` would pass for 1, and an empty folder name for the current directory."""
+        if isinstance(values, dict):
+            for name, value in values.items():
+                if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
+                    raise ValueError(f"{flag(name)}: a number or a name is expected, not {str(value).lower()}")
+            if values.get("documents") == "":
+                raise ValueError("--documents: the name of the folder is empty")
+        return values
+
     @field_validator("host_gib")
     @classmethod
     def _size_not_negative(cls, value: float | str) -> float | str:
@@ -184,7 +196,7 @@ def load_config(file: Path | None, given: Mapping[str, Any]) -> RunConfig:
         source = f"{file}: " if name in values and name not in given else ""
         reason = first["msg"].removeprefix("Value error, ")
         if not name:
-            raise UsageError(reason) from None
+            raise UsageError(f"{file}: {reason}" if file is not None and not given else reason) from None
         if first["type"] == "extra_forbidden":
             raise UsageError(f"{source}{name}: there is no such key; `kvbench run --help` lists the options") from None
         label = name if source else flag(name)
@@ -199,7 +211,7 @@ def _read_config(file: Path) -> dict[str, Any]:
         raise UsageError(f"--config {file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     try:
         if file.suffix != ".json":
-            return {key.replace("-", "_"): value for key, value in tomllib.loads(text).items()}
+            return _underscored(tomllib.loads(text))
         manifest = json.loads(text)
     except ValueError as error:
         raise UsageError(f"--config {file}: {error}") from None
@@ -207,3 +219,12 @@ def _read_config(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"--config {file}: not a run's manifest (it has no object config)")
     return values
+
+
+def _underscored(values: dict[str, Any]) -> dict[str, Any]:
+    """The same keys as field names; one that is there in both spellings is an error, as either might be meant."""
+    named = {key.replace("-", "_"): value for key, value in values.items()}
+    if len(named) < len(values):
+        twice = next(key for key in values if "-" in key and key.replace("-", "_") in values)
+        raise ValueError(f"{twice} is given twice, with - and with _")
+    return named

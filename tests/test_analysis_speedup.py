@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from runs import Answer, Made, Script, cyclic
 
+from kvbench.analysis.reading import unsteady
+from kvbench.analysis.speedup import FirstRead
 from kvbench.analysis.summary import PassRow, Summary, summarise
 
 # Source 001's table: p50 and mean of ten requests, by arm and pass.
@@ -189,3 +191,10 @@ def test_no_sentence_says_nan_or_none(tmp_path: Path) -> None:
     for number, script in enumerate([later(1), of_source_001, noisy(3, 2)]):
         text = " ".join(summary_of(tmp_path / str(number), script).sentences)
         assert not re.search(r"\b(nan|None)\b", text)
+
+
+@pytest.mark.parametrize(("cost", "noise", "said"), [(-0.25, 0.01, "25 %"), (0.02, 0.3, "30 %"), (0.5, 0.1, ""), (-0.1, None, "")])
+def test_a_machine_that_changed_its_speed_is_said(cost: float, noise: float | None, said: str) -> None:
+    notes = list(unsteady([FirstRead("cpu", cost, noise, "passes")]))
+    assert bool(notes) == bool(said)
+    assert all(f"differed by {said} within this run" in note and "OMP_NUM_THREADS=1" in note for note in notes)

@@ -98,7 +98,7 @@ def test_weights_of_another_size(capsys: Captured, small_model: Path) -> None:
     shutil.copytree(small_model, "model")
     config = json.loads(Path("model/config.json").read_text())
     Path("model/config.json").write_text(json.dumps({**config, "intermediate_size": 128}))
-    assert "--model model: its weights cannot be loaded" in fails(capsys, 2, "--model", "model")
+    assert "--model model: its weights have other sizes than its config says" in fails(capsys, 2, "--model", "model")
 
 
 def test_cuda_where_there_is_none(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from folders import write_files
 
-from kvbench.config import RunConfig, flag, load_config, settings
+from kvbench.config import flag, load_config, settings
 from kvbench.errors import UsageError
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -62,7 +63,7 @@ def test_toml_says_the_same_as_the_command_line(tmp_path: Path, values: dict[str
 
 def test_the_resolved_configuration_has_every_field_that_applies() -> None:
     fields = set(settings())
-    assert set(RunConfig().resolved()) == fields - {"documents", "host_tokens"}
+    assert set(load_config(None, {}).resolved()) == fields - {"documents", "host_tokens"}
     assert set(load_config(None, {"tier": "none"}).resolved()) == fields - {"documents", "host_tokens", "host_gib", "chunk_tokens"}
     own = load_config(None, {"documents": "texts"}).resolved()
     assert set(own) == fields - {"docs", "doc_tokens", "overlap", "reuse", "host_tokens"}
@@ -181,3 +182,20 @@ def test_absurd_values(given: dict[str, Any], message: str) -> None:
 
 def test_a_tier_is_not_needed_for_a_chunk_that_would_not_divide() -> None:
     assert load_config(None, {"tier": "none", "block_size": 24}).block_size == 24
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("docs = true", "--docs: a number or a name is expected, not true"),
+        ('documents = ""', "--documents: the name of the folder is empty"),
+        ("doc-tokens = 5\ndoc_tokens = 6", "doc-tokens is given twice, with - and with _"),
+        ('tier = ["none"]\nhost-gib = 1.0', "--host-gib does not apply: no arm has a cpu tier"),
+    ],
+)
+def test_a_file_that_may_mean_two_things_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        load_config(file, {})
+    assert str(file) in str(caught.value)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.real_model,
     pytest.mark.skipif(
         FOLDER is None,
-        reason="set KVBENCH_SMOLLM2 to a folder with SmolLM2-135M (scripts/smollm2 or transformers' save_pretrained makes one)",
+        reason="set KVBENCH_SMOLLM2 to a folder with SmolLM2-135M (scripts/make_smollm2.py makes one)",
     ),
 ]
 SEEN = 4e-5

@@ -11,6 +11,9 @@ from kvbench.analysis.speedup import FirstRead, Interval
 NOTICEABLE = 0.05
 """Without repeats there is no interval; then a difference counts as one above this share, and above the noise."""
 
+UNSTEADY = 0.2
+"""Above this share the same work differed too much by itself for its times to say anything."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -33,6 +36,21 @@ def read(rows: Sequence[Measured], costs: Iterable[FirstRead], setup: Setup) -> 
         return [f"Only the arm {setup.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."]
     by_arm = {cost.arm: cost for cost in costs}
     return [sentence for arm in setup.arms[1:] for sentence in _of_arm(rows, arm, by_arm.get(arm), setup)]
+
+
+def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
+    """A note where the machine changed its speed during the run: the same work differed by itself, or a first read got faster.
+
+    A tier only adds work to a first read, so one that is much faster with a tier was measured on a faster machine.
+    """
+    found = list(costs)
+    noise = max((cost.noise for cost in found if cost.noise is not None), default=0.0)
+    faster = max((-cost.cost for cost in found), default=0.0)
+    if max(noise, faster) > UNSTEADY:
+        yield (
+            f"the same work differed by {max(noise, faster) * 100:.0f} % within this run, so its times mean little (token counts are "
+            "exact): the cores were shared; close other programs, use fewer threads (OMP_NUM_THREADS=1), or repeat (--repeats 3)"
+        )
 
 
 def _of_arm(rows: Sequence[Measured], arm: str, cost: FirstRead | None, setup: Setup) -> Iterator[str]:

@@ -115,7 +115,7 @@ def summarise(run: Run, per_document: bool = False) -> Summary:
         loads=tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
         first_reads=costs,
         sentences=tuple(reading.read([_measured(row) for row in rows], costs, setup)),
-        notes=(*validity.notes(run), *_disagreement(rows)),
+        notes=(*validity.notes(run), *_disagreement(rows), *reading.unsteady(costs)),
         reasons=tuple(dict.fromkeys([*recorded, *validity.check(run)])),
         documents=tuple(_document_rows(frame, labels, setup)) if per_document else None,
     )

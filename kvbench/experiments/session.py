@@ -117,6 +117,8 @@ def _prepare(config: RunConfig, folder: RunFolder, watcher: Watcher) -> tuple[Ba
     for name, prompt_tokens in workload.prompt_sizes():
         backend.check(name, prompt_tokens, config.output_tokens)
     folder.update(**_full_manifest(config, backend, workload))
+    for host_tokens in folder.manifest["capacity"]["host_tokens"].values():
+        backend.check_memory(host_tokens)
     watcher.note("warming up")
     backend.warm_up(max(prompt_tokens for _, prompt_tokens in workload.prompt_sizes()))
     watcher.started(config.repeats * len(config.tier) * sum(len(plan.doc_ids) for plan in workload.passes))
@@ -165,15 +167,14 @@ def _full_manifest(config: RunConfig, backend: Backend, workload: Cyclic) -> dic
 
 
 def _host_tokens(config: RunConfig, arm: str, backend: Backend, workload: Cyclic) -> int | None:
-    """Size of an arm's host tier in whole chunks, in tokens; ``None`` for an arm without one."""
+    """Size of an arm's host tier in tokens, of which whole chunks can be used; ``None`` for an arm without one."""
     if arm == "none":
         return None
-    chunk = config.chunk_tokens
     if config.host_tokens is not None:
-        return config.host_tokens // chunk * chunk
+        return config.host_tokens
     if config.host_gib == "auto":
-        return workload.working_set_chunks(chunk) * chunk
-    return int(config.host_gib * 2**30) // (backend.bytes_per_token * chunk) * chunk
+        return workload.working_set_chunks(config.chunk_tokens) * config.chunk_tokens
+    return int(config.host_gib * 2**30) // backend.bytes_per_token
 
 
 def _check(path: Path) -> list[str]:

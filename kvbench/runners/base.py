@@ -84,6 +84,9 @@ class Backend(Protocol):
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
         """Raise ``UsageError``, with the sizes, for a request that could never run; ``name`` says whose it is."""
 
+    def check_memory(self, host_tokens: int | None) -> None:
+        """Raise ``OutOfMemory`` for an arm with a host tier of this size that would not fit."""
+
     def warm_up(self, prompt_tokens: int) -> None:
         """Make first use of kernels and memory, with tokens outside the workload and a cache that is thrown away."""
 

@@ -96,6 +96,20 @@ def test_the_newest_gives_way_and_does_not_come_back_in_the_same_step() -> None:
     assert (len(a.block_table), len(b.block_table), engine.pool.free_blocks) == (3, 3, 0)
 
 
+def test_a_victim_waits_a_step_though_another_holds_what_it_lost() -> None:
+    # B and C began alike in one step, so each has a copy of that block: after giving way, C finds B's and would fit at once.
+    engine = FakeEngine(6)
+    engine.submit("0", tokens(0, 7), 9)
+    engine.submit("1", tokens(100, 5), 9)
+    c = engine.submit("2", [*tokens(100, 4), 7, 7], 9)
+    engine.step()
+    engine.step()
+    plan = engine.scheduler.schedule()
+    assert plan.preempted == [c]
+    assert not plan.admitted
+    assert engine.scheduler.schedule().admitted[0].sequence is c
+
+
 def test_a_preempted_request_goes_before_those_that_never_ran() -> None:
     engine, _, b = full_pool(Recompute())
     later = engine.submit("2", tokens(50, 3), 1)
@@ -143,6 +157,18 @@ def test_the_oldest_is_not_preempted_for_blocks_that_only_a_copy_holds() -> None
     engine = FakeEngine(4, host=64, chunk=4, transfer=slow_transfer)
     a, _ = engine.run([(tokens(0, 5), 11), (tokens(100, 8), 2)], concurrency=2, max_steps=60)
     assert a.preemptions == 0
+
+
+def test_with_nothing_running_the_queue_waits_for_the_copies_that_hold_its_blocks() -> None:
+    engine = FakeEngine(3, host=64, chunk=4, transfer=slow_transfer)
+    sequence = engine.submit("0", tokens(0, 9), 2)
+    engine.step()
+    engine.scheduler.preempt(sequence)
+    engine.pool._key_of.clear()  # its blocks are held by the stores alone, and cannot be found again
+    engine.pool._block_of.clear()
+    for _ in range(5):
+        engine.step()
+    assert sequence.finished
 
 
 def test_a_request_that_could_not_run_alone_is_refused_with_the_sizes() -> None:

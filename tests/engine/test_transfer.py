@@ -138,6 +138,20 @@ def test_blocks_of_a_store_under_way_are_not_reused_though_their_sequence_was_pr
     check_host_content(engine)
 
 
+def test_the_order_of_reuse_does_not_depend_on_how_fast_copies_are() -> None:
+    lines = []
+    for transfer in (make_transfer, Slow()):
+        engine = FakeEngine(24, host=64, chunk=8, transfer=transfer)
+        line = []
+        for number in range(6):
+            engine.submit(str(number), tokens(100 * number, 21), 6)
+            while engine.is_busy:
+                engine.step()
+            line.append(list(engine.pool._free))
+        lines.append(line)
+    assert lines[0] == lines[1]
+
+
 def test_drain_completes_everything() -> None:
     slow = Slow()
     engine = FakeEngine(32, host=64, chunk=4, transfer=slow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -101,23 +102,32 @@ class EngineBackend:
                     engine.submit(f"warm-up-{number}", tokens, 4)
                 while engine.is_busy:
                     engine.step()
+        del engine
+        gc.collect()
+        gc.freeze()  # what torch and the model left is not looked at again: a full collection takes 0.4 s, and may fall into a request
 
-    def start(self, host_tokens: int | None, clock: Clock) -> EngineRunner:
-        """A cold engine with a host tier of this size (``None``: without one).
+    def check_memory(self, host_tokens: int | None) -> None:
+        """Refuse an arm whose pool and host tier exceed the memory there is.
 
         Raises:
-            OutOfMemory: pool and tier exceed the memory there is, with the sizes.
+            OutOfMemory: with the sizes.
         """
-        engine_config = self._engine_config(host_tokens)
-        pool = engine_config.num_blocks * engine_config.block_size * self.bytes_per_token
+        pool = self._config.kv_tokens * self.bytes_per_token
         tier = (host_tokens or 0) * self.bytes_per_token
         if self._device.type == "cuda":
             _require_memory(self._device, {"device pool": pool})
             _require_memory(torch.device("cpu"), {"host tier": tier})
         else:
             _require_memory(self._device, {"device pool": pool, "host tier": tier})
+
+    def start(self, host_tokens: int | None, clock: Clock) -> EngineRunner:
+        """A cold engine with a host tier of this size (``None``: without one).
+
+        Raises:
+            OutOfMemory: pool and tier exceed the memory there is.
+        """
         with memory_errors():
-            return EngineRunner(Engine(self._model, engine_config, clock), clock, self._config.concurrency)
+            return EngineRunner(Engine(self._model, self._engine_config(host_tokens), clock), clock, self._config.concurrency)
 
     def _engine_config(self, host_tokens: int | None) -> EngineConfig:
         config = self._config

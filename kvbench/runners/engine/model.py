@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from kvbench.errors import UsageError
@@ -183,8 +184,12 @@ def _load_folder(name: str, device: torch.device, dtype: torch.dtype) -> Any:
         return AutoModelForCausalLM.from_pretrained(name, config=config, dtype=dtype, local_files_only=True, attn_implementation=NAME).to(
             device
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise UsageError(f"--model {name}: its weights cannot be loaded ({_first_line(error)})") from None
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise UsageError(f"--model {name}: its weights have other sizes than its config says") from None
 
 
 def _refuse(name: str, config: Any) -> None:

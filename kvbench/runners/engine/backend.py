@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class EngineBackend:
         device = {
             "device": self._device.type,
             "threads": torch.get_num_threads(),
+            "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "gpu": torch.cuda.get_device_name(self._device) if on_gpu else None,
             "driver": f"CUDA {torch.version.cuda}" if on_gpu else None,
         }

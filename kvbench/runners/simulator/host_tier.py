@@ -1,0 +1,78 @@
+"""The host tier as the simulator sees it: which chunks it holds, what a request finds there, and what it leaves there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvbench.runners.profiles import HostRules
+from kvbench.runners.simulator.eviction import Eviction, Key
+from kvbench.runners.simulator.lru import LRU
+
+
+class HostTier:
+    """Room for ``capacity`` chunks under a profile's rules; positions are tokens from the start of the prompt."""
+
+    def __init__(self, capacity: int, chunk_tokens: int, rules: HostRules) -> None:
+        self.capacity = capacity
+        self.chunk_tokens = chunk_tokens
+        self._rules = rules
+        self._kept: Eviction = LRU()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def load(self, keys: Sequence[Key], start: int, limit: int) -> tuple[int, int]:
+        """Look a prompt up and use what is found.
+
+        Args:
+            keys: of its full chunks.
+            start: where the device's hit ends.
+            limit: where a hit must end at the latest.
+
+        Returns:
+            Where the hit ends, at least ``start``, and where the chunks found end, whether they were needed or not.
+        """
+        from_start = self._rules.found_from_start
+        if start >= limit and not from_start:
+            return start, start
+        first = 0 if from_start else start // self.chunk_tokens
+        wanted = keys[first : -(-limit // self.chunk_tokens)]
+        run = self._kept.leading_run(wanted)
+        if not run:
+            return start, 0
+        self._kept.use(wanted[:run][::-1] if from_start else wanted[:run])
+        end = (first + run) * self.chunk_tokens
+        return max(start, min(end, limit)), end
+
+    def store(self, keys: Sequence[Key]) -> None:
+        """Write the chunks that a request leaves, head first; what is here already is used instead of written."""
+        if not keys:
+            return
+        if self._rules.watermark < 1:
+            self._store_what_fits(keys)
+        elif len(keys) <= self.capacity and self._kept.is_disjoint(keys):
+            self._make_room(len(keys))  # all at once; what is here already could be evicted before its turn, so else one by one
+            self._kept.use(keys)
+        else:
+            for key in keys:
+                self._store_one(key)
+
+    def _store_one(self, key: Key) -> None:
+        if key not in self._kept:
+            if self.capacity == 0:
+                return
+            self._make_room(1)
+        self._kept.use([key])
+
+    def _make_room(self, count: int) -> None:
+        """Evict until ``count`` more chunks fit."""
+        missing = len(self._kept) + count - self.capacity
+        if missing > 0:
+            self._kept.evict(missing)
+
+    def _store_what_fits(self, keys: Sequence[Key]) -> None:
+        """Add new chunks while there is room, a request's tail before its head in the order of eviction; then the background job."""
+        new = [key for key in keys if key not in self._kept][: self.capacity - len(self._kept)]
+        self._kept.use(new[::-1])
+        while len(self._kept) and len(self._kept) >= self._rules.watermark * self.capacity:
+            self._kept.evict(max(1, int(len(self._kept) * self._rules.evicted_share)))

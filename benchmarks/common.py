@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def parse(description: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved rounds, at least 7 to be quoted")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.set_defaults(dtype="float32")
     parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
     return parser.parse_args()
 
@@ -84,6 +85,7 @@ def report(benchmark: str, options: argparse.Namespace, results: dict[str, Any],
         "dtype": options.dtype,
         "pairs": options.pairs,
         "threads": torch.get_num_threads(),
+        "omp_wait": os.environ.get("OMP_WAIT_POLICY") or os.environ.get("GOMP_SPINCOUNT"),
         **facts,
         "results": results,
         "machine": describe_machine(),

@@ -2,7 +2,9 @@
 
 Equal threads, equal dtype (bfloat16, unless --dtype says otherwise), the same prompts in turn. Targets on SmolLM2: at least 0.7 of vLLM
 eager, at least 0.95 with --compile. The server is started once and idle while the engine has its turn.
-Run: OMP_NUM_THREADS=2 python benchmarks/throughput.py --model FOLDER --vllm-python VENV/bin/python [--no-compile]
+It is bound to its cores by itself; do not bind the benchmark's process (GOMP_CPU_AFFINITY), as the server would inherit that. Needs httpx.
+Both run with torch's own wait policy: on a machine of one's own, the engine's milder one (GOMP_SPINCOUNT) is given up for it.
+Run: OMP_NUM_THREADS=2 GOMP_SPINCOUNT=300000 python benchmarks/throughput.py --model FOLDER --vllm-python VENV/bin/python [--no-compile]
 """
 
 from __future__ import annotations

@@ -38,10 +38,11 @@ def vllm_server(python: Path, model: Path, dtype: str, threads: int, log: Path, 
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--host=127.0.0.1", f"--port={port}"]
     command += [f"--model={model}", f"--dtype={dtype}", *ARGUMENTS.split()]
     own = {"VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}", "OMP_NUM_THREADS": str(threads), "VLLM_CACHE_ROOT": str(log.parent)}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}  # vLLM has its own
     with log.open("wb") as output:
         # A session of its own: the engine core and its worker outlive the first process when only that one is stopped.
         process = subprocess.Popen(
-            command, env={**os.environ, **ENVIRONMENT, **own}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command, env={**inherited, **ENVIRONMENT, **own}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         url = f"http://127.0.0.1:{port}"

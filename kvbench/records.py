@@ -85,11 +85,22 @@ class RequestRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PassTotals:
+    """What a runner counted in one pass. Counters are cumulative since its cold start and only ever grow; a pass is their difference."""
+
+    counters_before: dict[str, int]
+    counters_after: dict[str, int]
+    peak_pool_tokens: int | None
+    evicted_tokens: int | None
+    stored_tokens: int | None
+    loaded_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class PassRecord:
     """One pass of one arm and repeat; a line of ``passes.jsonl``.
 
-    ``wall_s`` is first send to last token. Counters are the runner's own and only ever grow; a pass is their difference.
-    ``prediction`` is the simulator's for the same pass, ``None`` where nothing was predicted.
+    ``wall_s`` is first send to last token. ``prediction`` is the simulator's for the same pass, ``None`` where nothing was predicted.
     """
 
     arm: str
@@ -99,14 +110,11 @@ class PassRecord:
     requests: int
     failed: int
     wall_s: float
-    counters_before: dict[str, int]
-    counters_after: dict[str, int]
-    peak_pool_tokens: int | None
-    evicted_tokens: int | None
-    stored_tokens: int | None
-    loaded_tokens: int | None
+    totals: PassTotals
     prediction: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The line's object, with ``pass`` for ``pass_name``."""
-        return {("pass" if key == "pass_name" else key): value for key, value in asdict(self).items()}
+        """The line's object: flat, with ``pass`` for ``pass_name``."""
+        line = asdict(self)
+        line |= line.pop("totals") | {"prediction": line.pop("prediction")}
+        return {("pass" if key == "pass_name" else key): value for key, value in line.items()}

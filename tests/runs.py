@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kvbench.records import PassRecord, Place, RequestError, RequestRecord
+from kvbench.records import PassRecord, PassTotals, Place, RequestError, RequestRecord
 from kvbench.runfolder import Run, RunFolder, read_run
 
 BLOCK, CHUNK, QUESTION, OUTPUT, DOCUMENT = 16, 256, 14, 8, 5011
@@ -102,22 +102,9 @@ class Made:
                             written, clock, failed = written + 1, record.end_s, failed + (record.error is not None)
                             counters["requests"] += 1
                             counters["computed_tokens"] += record.computed_tokens or 0
-                        totals = PassRecord(
-                            arm,
-                            repeat,
-                            name,
-                            index,
-                            self.docs,
-                            failed,
-                            clock - start,
-                            before,
-                            dict(counters),
-                            None,
-                            None,
-                            None,
-                            None,
-                        )
-                        folder.append_pass(self.edit_pass(totals))
+                        totals = PassTotals(before, dict(counters), None, None, None, None)
+                        record_of_pass = PassRecord(arm, repeat, name, index, self.docs, failed, clock - start, totals)
+                        folder.append_pass(self.edit_pass(record_of_pass))
             folder.finish(status, reasons)
         return read_run(path)
 

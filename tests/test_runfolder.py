@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from runs import Answer, Made, cyclic, make_record
 
 from kvbench.errors import UsageError
-from kvbench.records import PassRecord, Place, RequestError, RequestRecord
+from kvbench.records import PassRecord, PassTotals, Place, RequestError, RequestRecord
 from kvbench.runfolder import RunFolder, read_run
 
-PASS = PassRecord("none", 0, "sequential", 0, 1, 0, 0.5, {"steps": 0}, {"steps": 3}, 16, 0, 0, 0)
+PASS = PassRecord("none", 0, "sequential", 0, 1, 0, 0.5, PassTotals({"steps": 0}, {"steps": 3}, 16, 0, 0, 0))
 
 
 def record(position: int = 0, sent: float = 0.0, ttft_ms: float = 5.0, **answer: Any) -> RequestRecord:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+from kvbench.analysis import validity
+from kvbench.analysis.prediction import Agreement, compare
 from kvbench.analysis.summary import Summary, summarise
 from kvbench.cli import progress
 from kvbench.cli.main import main
@@ -93,6 +96,28 @@ def test_every_request_is_there_in_order_and_its_tokens_sum_to_the_prompt(plain:
         assert line["cached_tokens_device"] + line["cached_tokens_host"] + line["computed_tokens"] == line["prompt_tokens"] == PROMPT
         assert line["output_tokens"] == len(line["token_times_s"]) == sum(line["chunk_tokens"]) == 8
         assert (line["error"], line["attribution"]) == (None, "engine")
+
+
+def test_every_request_is_as_the_simulator_foresaw(measure: Callable[..., Run], plain: Run) -> None:
+    assert compare(plain) == Agreement("engine", True, 24, ())
+    assert [line["prediction"]["host"] for line in plain.passes] == [0, 0, 0, 0, 448, 220]
+    many = measure(docs=7, passes="sequential,zipf:0.8,shuffle", reuse=0.6, overlap=0.3, question="vary", host_tokens=300)
+    assert compare(many) == Agreement("engine", True, 42, ())
+
+
+def test_overlapping_requests_are_estimated_and_a_difference_is_no_fault(measure: Callable[..., Run]) -> None:
+    agreement = compare(measure(concurrency=3, passes="sequential,reverse"))
+    assert agreement is not None
+    assert (agreement.exact, agreement.requests) == (False, 16)
+
+
+def test_a_hit_that_nobody_foresaw_is_not_to_be_trusted(plain: Run) -> None:
+    lost = {"cached_tokens_host": 0, "computed_tokens": PROMPT}
+    requests = [line | (lost if line["request_id"] == "cpu-r0-p1-2" else {}) for line in plain.requests]
+    assert validity.check(replace(plain, requests=requests)) == [
+        "hits differ from the prediction (profile engine) in 1 of 24 requests "
+        "(the first, cpu-r0-p1-2: device, host, computed 0 + 0 + 114, predicted 0 + 112 + 2)"
+    ]
 
 
 def test_times_follow_each_other_on_one_clock(plain: Run) -> None:

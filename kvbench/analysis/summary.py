@@ -12,6 +12,7 @@ from kvbench.analysis import reading, validity
 from kvbench.analysis.cache import SOURCES, LoadCost, load_cost, sources, tokens_of_pass
 from kvbench.analysis.frame import pass_labels, request_frame
 from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
+from kvbench.analysis.prediction import Agreement, compare
 from kvbench.analysis.setup import Setup, read_setup
 from kvbench.analysis.speedup import FirstRead, Speedup, first_read, speedup
 from kvbench.runfolder import Run
@@ -86,6 +87,7 @@ class Summary:
     sources: tuple[SourceRow, ...]
     loads: tuple[LoadCost, ...]
     first_reads: tuple[FirstRead, ...]
+    prediction: Agreement | None
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -114,6 +116,7 @@ def summarise(run: Run, per_document: bool = False) -> Summary:
         sources=tuple(_source_rows(frame, setup)),
         loads=tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
         first_reads=costs,
+        prediction=compare(run),
         sentences=tuple(reading.read([_measured(row) for row in rows], costs, setup)),
         notes=(*validity.notes(run), *_disagreement(rows), *reading.unsteady(costs)),
         reasons=tuple(dict.fromkeys([*recorded, *validity.check(run)])),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from kvbench.analysis.prediction import compare
 from kvbench.analysis.setup import IN_ORDER, Setup, read_setup
 from kvbench.runfolder import Run
 
@@ -24,6 +25,7 @@ def check(run: Run) -> list[str]:
         *_wrong_tokens(run, setup),
         *_counters_backwards(run),
         *_tier_never_hit(run, setup),
+        *_not_as_predicted(run),
     ]
 
 
@@ -141,6 +143,22 @@ def _tier_never_hit(run: Run, setup: Setup) -> Iterator[str]:
             missed = any(line["computed_tokens"] >= question + output + 2 * chunk for line in known)
             if missed and not any(line["cached_tokens_host"] for line in known):
                 yield f"the {arm} tier ({size:,}) holds all that is read ({needed:,}) and gave nothing to {label}, although it must"
+
+
+def _not_as_predicted(run: Run) -> Iterator[str]:
+    """Hits that an exact prediction did not foresee: the engine, the profile or the counting is at fault, and nobody knows which."""
+    agreement = compare(run)
+    if agreement is None or not agreement.exact or not agreement.differences:
+        return
+    first = agreement.differences[0]
+    yield (
+        f"hits differ from the prediction (profile {agreement.profile}) in {len(agreement.differences)} of {agreement.requests} requests "
+        f"(the first, {first.request_id}: device, host, computed {_tokens(first.measured)}, predicted {_tokens(first.predicted)})"
+    )
+
+
+def _tokens(tiers: tuple[int, int, int]) -> str:
+    return " + ".join(f"{tokens:,}" for tokens in tiers)
 
 
 def _chunks_written(document: int, setup: Setup) -> int:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kvbench.cli import output, progress
+from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.cli.options import only_given, with_options
 from kvbench.config import load_config
@@ -65,7 +65,8 @@ def run(
     Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 measured and not to be trusted, 130 interrupted.
     """
     config = load_config(config_file, only_given(given))
-    # Late, so that help and wrong use do not wait for the engine and for pandas.
+    # Late, so that help and wrong use do not wait for the engine, for pandas and for rich.
+    from kvbench.cli import progress
     from kvbench.experiments import session
 
     with _terminable():

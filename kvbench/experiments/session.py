@@ -16,8 +16,10 @@ from kvbench.experiments.cyclic import Cyclic, make_cyclic
 from kvbench.experiments.watcher import Watcher
 from kvbench.records import PassRecord, RequestRecord
 from kvbench.runfolder import RunFolder, read_run
-from kvbench.runners.base import Backend, Clock, Runner
-from kvbench.workloads.passes import Pass
+from kvbench.runners.base import Backend, Clock, Request, Runner
+from kvbench.runners.profiles import PROFILES
+from kvbench.runners.simulator.prediction import Predictor
+from kvbench.runners.simulator.simulator import Capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,23 @@ def _measure(config: RunConfig, backend: Backend, workload: Cyclic, folder: RunF
     for repeat in range(config.repeats):
         for arm in rotated(config.tier, repeat):
             runner = backend.start(host_tokens[arm], clock)
+            predictor = _predictor(config, backend.profile, host_tokens[arm])
             try:
                 for plan in workload.passes:
+                    requests = workload.requests(arm, repeat, plan)
+                    prediction = predictor.predict(requests).to_json() | {"exact": config.concurrency == 1}
                     watcher.pass_started(arm, repeat, plan.name)
-                    folder.append_pass(_run_pass(runner, workload, arm, repeat, plan, folder, watcher))
+                    folder.append_pass(_run_pass(runner, requests, prediction, folder, watcher))
             finally:
                 runner.close()
 
 
-def _run_pass(runner: Runner, workload: Cyclic, arm: str, repeat: int, plan: Pass, folder: RunFolder, watcher: Watcher) -> PassRecord:
+def _predictor(config: RunConfig, profile: str, host_tokens: int | None) -> Predictor:
+    """What foresees the hits of one arm and repeat; cold, as its runner is."""
+    return Predictor(PROFILES[profile], Capacity(config.kv_tokens, config.block_size, host_tokens, config.chunk_tokens))
+
+
+def _run_pass(runner: Runner, requests: list[Request], prediction: dict[str, Any], folder: RunFolder, watcher: Watcher) -> PassRecord:
     """One pass: every request's record goes to the folder as it ends."""
     records: list[RequestRecord] = []
 
@@ -83,21 +93,18 @@ def _run_pass(runner: Runner, workload: Cyclic, arm: str, repeat: int, plan: Pas
         folder.append_events(runner.take_events())
         watcher.request_ended(record)
 
-    totals = runner.run_pass(workload.requests(arm, repeat, plan), on_end)
+    totals = runner.run_pass(requests, on_end)
+    place = requests[0].place
     return PassRecord(
-        arm=arm,
-        repeat=repeat,
-        pass_name=plan.name,
-        pass_index=plan.index,
+        arm=place.arm,
+        repeat=place.repeat,
+        pass_name=place.pass_name,
+        pass_index=place.pass_index,
         requests=len(records),
         failed=sum(record.error is not None for record in records),
         wall_s=max(record.last_token_s or record.end_s for record in records) - min(record.sent_s for record in records),
-        counters_before=totals.counters_before,
-        counters_after=totals.counters_after,
-        peak_pool_tokens=totals.peak_pool_tokens,
-        evicted_tokens=totals.evicted_tokens,
-        stored_tokens=totals.stored_tokens,
-        loaded_tokens=totals.loaded_tokens,
+        totals=totals,
+        prediction=prediction,
     )
 
 

@@ -25,6 +25,8 @@ def _sections(summary: Summary) -> Iterator[str]:
         yield "By source (tokens: median of a request)"
         yield tables.by_source(summary, _STYLE)
     yield from tables.load_lines(summary.loads)
+    if summary.prediction:
+        yield tables.prediction_line(summary.prediction)
     if summary.documents:
         yield "By document (TTFT: median over repeats)"
         yield tables.by_document(summary.documents, _STYLE)

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvbench.analysis.cache import LoadCost
+from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.reading import times
 from kvbench.analysis.summary import DocumentRow, PassRow, SourceRow, Summary
 
@@ -91,6 +92,14 @@ def load_lines(loads: Sequence[LoadCost]) -> Iterator[str]:
             f"A load from the {cost.arm} tier: {cost.tokens:,.0f} tokens in {cost.load_ms:,.1f} ms{rate}; "
             f"computing as many takes {cost.compute_ms:,.0f} ms{ratio}."
         )
+
+
+def prediction_line(agreement: Agreement) -> str:
+    """Prediction against measurement in one line."""
+    same = agreement.requests - len(agreement.differences)
+    kind = "Predicted" if agreement.exact else "Estimated (requests overlap, so no promise)"
+    how_many = f"{same:,} of {agreement.requests:,} requests"
+    return f"{kind} by the simulator, profile {agreement.profile}: tokens by tier of {how_many} are as foreseen."
 
 
 _TIERS = ["device", "host", "computed"]

@@ -23,6 +23,8 @@ def _sections(summary: Summary) -> Iterator[str]:
         yield "By source (tokens: median of a request)\n" + tables.by_source(summary, _STYLE)
     if summary.loads:
         yield "\n".join(_wrapped(line) for line in tables.load_lines(summary.loads))
+    if summary.prediction:
+        yield _wrapped(tables.prediction_line(summary.prediction))
     if summary.documents:
         yield "By document (TTFT: median over repeats)\n" + tables.by_document(summary.documents, _STYLE)
     if summary.sentences:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvbench.records import Place, RequestRecord
+from kvbench.records import PassTotals, Place, RequestRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +18,6 @@ class Request:
     place: Place
     prompt: Sequence[int]
     output_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class PassTotals:
-    """What a runner counted in one pass; the counters are cumulative since the runner's cold start. ``None``: unknown."""
-
-    counters_before: dict[str, int]
-    counters_after: dict[str, int]
-    peak_pool_tokens: int | None
-    evicted_tokens: int | None
-    stored_tokens: int | None
-    loaded_tokens: int | None
 
 
 class Clock:

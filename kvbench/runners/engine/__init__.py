@@ -2,6 +2,8 @@
 
 import os
 
-# Before torch loads its thread pool, which reads it once: threads that wait sleep instead of spinning. With a core that others use too,
-# spinning made a prefill nine times slower, sleeping less than two (docs/architecture.md). A value of the user's own stays.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Before torch loads its threads, which read it once: they spin a short while for each other, then sleep. By default they spin 30 times as
+# long; with a core that others use too, a prefill then took nine times as long, so it takes twice (docs/architecture.md). Not spinning at
+# all would cost a third of the speed of decoding. A choice of the user's own stays.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")

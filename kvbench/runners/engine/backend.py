@@ -75,7 +75,7 @@ class EngineBackend:
         device = {
             "device": self._device.type,
             "threads": torch.get_num_threads(),
-            "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+            "omp_wait": os.environ.get("OMP_WAIT_POLICY") or os.environ.get("GOMP_SPINCOUNT"),
             "gpu": torch.cuda.get_device_name(self._device) if on_gpu else None,
             "driver": f"CUDA {torch.version.cuda}" if on_gpu else None,
         }

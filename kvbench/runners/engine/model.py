@@ -21,6 +21,7 @@ from kvbench.errors import UsageError
 from kvbench.runners.engine import compiled
 from kvbench.runners.engine.attention import NAME, PagedStep
 from kvbench.runners.engine.kv_store import KVShape
+from kvbench.runners.engine.packed import pack_linears
 from kvbench.shapes import SHAPES, WEIGHT_SEED
 
 ARCHITECTURES = (
@@ -132,8 +133,11 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: boo
     network.eval()
     config = network.config
     probe = _probe(name, network)
+    parameters = sum(weight.numel() for weight in network.parameters())
     if compile:
         compiled.compile_network(network)
+    else:
+        pack_linears(network)
     return Model(
         name=name,
         network=network,
@@ -141,7 +145,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: boo
         vocab=config.vocab_size,
         max_tokens=config.max_position_embeddings,
         tokenizer=Path(name) / "tokenizer.json",
-        parameters=sum(weight.numel() for weight in network.parameters()),
+        parameters=parameters,
         compiled=compile,
     )
 

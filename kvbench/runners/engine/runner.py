@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import torch
 
 from kvbench.errors import OutOfMemory
-from kvbench.records import RequestRecord
-from kvbench.runners.base import Clock, PassTotals, Request
+from kvbench.records import PassTotals, RequestRecord
+from kvbench.runners.base import Clock, Request
 from kvbench.runners.engine import sequence as engine_sequence
 from kvbench.runners.engine.engine import Engine
 

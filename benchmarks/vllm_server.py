@@ -25,8 +25,8 @@ ARGUMENTS = "--max-model-len=8192 --enable-prefix-caching --enforce-eager --max-
 
 
 @contextlib.contextmanager
-def vllm_server(python: Path, model: Path, dtype: str, threads: int, log: Path, startup_s: float = 300) -> Iterator[str]:
-    """Serve ``model`` on a free loopback port with so many bound threads; gives the base URL.
+def vllm_server(python: Path, model: Path, dtype: str, threads: int, log: Path, startup_s: float = 300) -> Iterator[tuple[str, int]]:
+    """Serve ``model`` on a free loopback port with so many bound threads; gives the base URL and the server's process group.
 
     Raises:
         RuntimeError: the server ended, or did not answer in time; the log says why.
@@ -47,9 +47,19 @@ def vllm_server(python: Path, model: Path, dtype: str, threads: int, log: Path, 
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_until_healthy(process, url, log, startup_s)
-        yield url
+        yield url, process.pid
     finally:
         _stop_group(process)
+
+
+@contextlib.contextmanager
+def frozen(group: int) -> Iterator[None]:
+    """Stop every process of the group for the while: an idle server still polls, and would take from what is measured beside it."""
+    os.killpg(group, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(group, signal.SIGCONT)
 
 
 def _wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path, startup_s: float) -> None:

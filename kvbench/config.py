@@ -33,7 +33,8 @@ CYCLIC = Setting("Workload", experiments=frozenset({"cyclic"}))
 TOKENS = Setting("Workload", unit="tokens", experiments=frozenset({"cyclic"}))
 ENGINE = Setting("Engine", runners=frozenset({"engine"}))
 ENGINE_TOKENS = Setting("Engine", unit="tokens", runners=frozenset({"engine"}))
-TIER = Setting("Host tier", runners=frozenset({"engine"}))
+TIER_GIB = Setting("Host tier", unit="GiB", runners=frozenset({"engine"}))
+TIER_TOKENS = Setting("Host tier", unit="tokens", runners=frozenset({"engine"}))
 RUN = Setting("Run")
 
 
@@ -83,7 +84,7 @@ class RunConfig(BaseModel):
         description="A Hugging Face folder, or a shape with seeded random weights: tiny, qwen2.5-0.5b, qwen2.5-1.5b, llama-3.1-8b.",
     )
     kv_tokens: Annotated[int, ENGINE_TOKENS] = Field(21520, ge=1, le=10**10, description="Device pool, rounded down to whole blocks.")
-    block_size: Annotated[int, ENGINE_TOKENS] = Field(16, ge=1, le=4096, description="Tokens a KV block holds.")
+    block_size: Annotated[int, ENGINE_TOKENS] = Field(16, ge=1, le=4096, description="What a KV block holds.")
     max_batch_tokens: Annotated[int, ENGINE_TOKENS] = Field(2048, ge=1, le=10_000_000, description="Token budget of one engine step.")
     device: Annotated[Literal["auto", "cpu", "cuda"], ENGINE] = Field("auto", description="auto: cuda where there is one.")
     dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], ENGINE] = Field(
@@ -91,9 +92,9 @@ class RunConfig(BaseModel):
     )
     compile: Annotated[bool, ENGINE] = Field(False, description="Run the model through torch's compiler (needs a C++ compiler).")
 
-    host_gib: Annotated[float | Literal["auto"], TIER] = Field("auto", description="Size of the cpu tier in GiB; auto: the working set.")
-    host_tokens: Annotated[int | None, TIER] = Field(None, ge=0, le=10**11, description="Size of the cpu tier in tokens instead.")
-    chunk_tokens: Annotated[int, TIER] = Field(256, ge=1, le=65536, description="Tokens the cpu tier stores and evicts at once.")
+    host_gib: Annotated[float | Literal["auto"], TIER_GIB] = Field("auto", description="Size of the cpu tier; auto: the working set.")
+    host_tokens: Annotated[int | None, TIER_TOKENS] = Field(None, ge=0, le=10**11, description="Size of the cpu tier, in tokens instead.")
+    chunk_tokens: Annotated[int, TIER_TOKENS] = Field(256, ge=1, le=65536, description="What the cpu tier stores and evicts at once.")
 
     @model_validator(mode="before")
     @classmethod

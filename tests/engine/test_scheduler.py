@@ -182,7 +182,9 @@ def test_a_request_that_could_not_run_alone_is_refused_with_the_sizes() -> None:
 
 
 def test_a_request_that_exactly_fills_the_pool_runs() -> None:
-    FakeEngine(4).run([(tokens(0, 10), 7)])
+    engine = FakeEngine(4)
+    [sequence] = engine.run([(tokens(0, 10), 7)])
+    assert (sequence.output_tokens, engine.pool.peak_used) == (7, 4)
 
 
 @pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 9])

@@ -68,6 +68,10 @@ class RunFolder:
         self.manifest.update(fields)
         self._write_manifest()
 
+    def describe_arm(self, name: str, details: Mapping[str, Any]) -> None:
+        """Add to what the manifest says of an arm, and rewrite it."""
+        self.update(arms=[arm | (details if arm["name"] == name else {}) for arm in self.manifest["arms"]])
+
     def finish(self, status: str, reasons: Iterable[str] = ()) -> None:
         """Set the final status (``complete``, ``interrupted`` or ``invalid``) with its reasons."""
         self.update(status=status, reasons=list(reasons))

@@ -146,7 +146,7 @@ def test_a_pool_that_exceeds_the_memory(capsys: Captured, small_model: Path) -> 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--docs", "-1", "--docs: Input should be greater than or equal to 1 (got '-1')"),
+        ("--docs", "-1", "--docs: Input should be greater than or equal to 1, or 'auto' (got '-1')"),
         ("--doc-tokens", "1e99", "--doc-tokens: Input should be a valid integer"),
         ("--kv-tokens", "99999999999999", "--kv-tokens: Input should be less than or equal to 10000000000"),
         ("--host-gib", "-2", "--host-gib: "),

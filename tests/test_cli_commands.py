@@ -173,7 +173,7 @@ def test_debug_shows_the_traceback(session: FakeSession, capsys: Captured, monke
         (["run", "--docs"], "Option '--docs' requires an argument"),
         (["run", "cyclic", "again"], "unexpected extra argument"),
         (["run", "square"], "EXPERIMENT: Input should be 'cyclic' (got 'square')"),
-        (["run", "--docs", "-1"], "--docs: Input should be greater than or equal to 1 (got '-1')"),
+        (["run", "--docs", "-1"], "--docs: Input should be greater than or equal to 1, or 'auto' (got '-1')"),
         (["run", "--docs", "many"], "--docs: Input should be a valid integer"),
         (["run", "--docs", ""], "--docs: Input should be a valid integer"),
         (["run", "--doc-tokens", "1e999"], "--doc-tokens: Input should be a valid integer"),

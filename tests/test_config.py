@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from folders import write_files
 
-from kvbench.config import flag, load_config, settings
+from kvbench.config import RunConfig, flag, load_config
 from kvbench.errors import UsageError
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ def test_toml_says_the_same_as_the_command_line(tmp_path: Path, values: dict[str
 
 
 def test_the_resolved_configuration_has_every_field_that_applies() -> None:
-    fields = set(settings())
+    fields = set(RunConfig.settings())
     assert set(load_config(None, {}).resolved()) == fields - {"documents", "host_tokens"}
     assert set(load_config(None, {"tier": "none"}).resolved()) == fields - {"documents", "host_tokens", "host_gib", "chunk_tokens"}
     own = load_config(None, {"documents": "texts"}).resolved()
@@ -79,11 +79,11 @@ def test_what_is_given_goes_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("docs = 0", "docs: Input should be greater than or equal to 1 (got 0)"),
+        ("docs = 0", "docs: Input should be greater than or equal to 1, or 'auto' (got 0)"),
         ("doc-tokens = 'many'", "doc_tokens: Input should be a valid integer"),
         ("docs = 7.5", "docs: Input should be a valid integer"),
         ("overlap = nan", "overlap: "),
-        ("host-gib = nan", "host_gib: Input should be 'auto' or between 0 and 1000000 (got nan)"),
+        ("host-gib = nan", "host_gib: Input should be less than or equal to 1000000, or 'auto' (got nan)"),
         ("host-gib = 'big'", "host_gib: "),
         ("tier = []", "tier: "),
         ("tier = ['none', 'none']", "tier: each tier may be named once"),
@@ -145,7 +145,7 @@ def test_an_option_that_does_not_apply_is_wrong_use(name: str, given: dict[str, 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"docs": "0"}, "--docs: Input should be greater than or equal to 1 (got '0')"),
+        ({"docs": "0"}, "--docs: Input should be greater than or equal to 1, or 'auto' (got '0')"),
         ({"docs": "-3"}, "--docs: "),
         ({"docs": "1e9"}, "--docs: Input should be a valid integer"),
         ({"doc_tokens": "9" * 30}, "--doc-tokens: "),
@@ -188,7 +188,7 @@ def test_a_tier_is_not_needed_for_a_chunk_that_would_not_divide() -> None:
     ("text", "message"),
     [
         ("docs = true", "--docs: a number or a name is expected, not true"),
-        ('documents = ""', "--documents: the name of the folder is empty"),
+        ('documents = ""', "--documents: the name is empty"),
         ("doc-tokens = 5\ndoc_tokens = 6", "doc-tokens is given twice, with - and with _"),
         ('tier = ["none"]\nhost-gib = 1.0', "--host-gib does not apply: no arm has a cpu tier"),
     ],

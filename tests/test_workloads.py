@@ -12,7 +12,7 @@ from folders import VOCAB, save_tokenizer, words, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.config import load_config
+from kvbench.config import DEFAULT_DOCS, given_or, load_config
 from kvbench.errors import UsageError
 from kvbench.experiments.cyclic import Cyclic, make_cyclic
 from kvbench.workloads.documents import MadeDocuments, TextDocuments, make_question
@@ -24,7 +24,8 @@ seeds = st.integers(0, 2**63 - 1)
 
 
 def workload(**values: Any) -> Cyclic:
-    return make_cyclic(load_config(None, values), 2048, NO_TOKENIZER)
+    config = load_config(None, values)
+    return make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), 2048, NO_TOKENIZER)
 
 
 def common_head(left: Sequence[int], right: Sequence[int]) -> int:
@@ -199,9 +200,9 @@ def test_files_are_read_by_name_nested_ones_too_and_hidden_ones_are_not(tmp_path
 
 def test_own_documents_make_the_workload(tmp_path: Path, tokenizer: Path) -> None:
     folder = write_files(tmp_path / "texts", {"a": words(1, 2, 3, 4), "b": words(1, 2, 5)})
-    made = make_cyclic(load_config(None, {"documents": folder, "question_tokens": 2}), 128, tokenizer)
+    made = make_cyclic(load_config(None, {"documents": folder, "question_tokens": 2}), DEFAULT_DOCS, 128, tokenizer)
     assert [len(plan.doc_ids) for plan in made.passes] == [2, 2, 2]
-    assert made.prompt_sizes() == [("document a", 6), ("document b", 5)]
+    assert made.sizes() == [("document a", 6, 8), ("document b", 5, 8)]
     assert made.working_set_tokens() == 5
 
 

@@ -1,6 +1,6 @@
-"""The options of ``kvbench run``, generated from the fields of :class:`kvbench.config.RunConfig`.
+"""The options of a command, generated from the fields of its configuration (:mod:`kvbench.settings`).
 
-Every option is taken as text, ``None`` where it is not given, and only what was given reaches ``load_config``, which parses it.
+Every option is taken as text, ``None`` where it is not given, and only what was given reaches the configuration, which parses it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import typer
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from kvbench.config import RunConfig, Setting, flag, settings
+from kvbench.settings import Setting, Settings, flag
 
-PANELS = ("Workload", "Engine", "Host tier", "Run")
+PANELS = ("Workload", "Model and pool", "Host tier", "Engine", "Simulator", "vLLM server", "Times", "Run")
 
 
-def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give ``function(..., **given)`` an argument or option for each field of the configuration, in place of ``given``.
+def with_options(function: Callable[..., None], kind: type[Settings]) -> Callable[..., None]:
+    """Give ``function(..., **given)`` an argument or option for each field of a configuration, in place of ``given``.
 
     What is passed in ``given`` for an option that was not given is ``None``; :func:`only_given` drops it.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())
-    fields = sorted(settings().items(), key=lambda item: (item[0] != "experiment", PANELS.index(item[1].panel)))
-    generated = [_parameter(name, RunConfig.model_fields[name], setting) for name, setting in fields]
+    fields = sorted(kind.settings().items(), key=lambda item: (item[0] != "experiment", PANELS.index(item[1].panel)))
+    generated = [_parameter(name, kind.model_fields[name], setting) for name, setting in fields]
     parameters = [*(item for item in own[:1] if item.name == "ctx"), *generated]
     parameters += [item for item in own if item.name != "ctx" and item.kind is not item.VAR_KEYWORD]
     ordered = [item.replace(kind=item.KEYWORD_ONLY) for item in parameters]
@@ -69,11 +69,18 @@ def _facts(field: FieldInfo, setting: Setting) -> list[str]:
 
 def _limits(field: FieldInfo) -> str:
     """``1 to 4,096``, or the one limit there is."""
-    low = next((_number(item.ge) for item in field.metadata if isinstance(item, Ge)), None)
-    high = next((_number(item.le) for item in field.metadata if isinstance(item, Le)), None)
+    metadata = [*field.metadata, *_nested_metadata(field.annotation)]
+    low = next((_number(item.ge) for item in metadata if isinstance(item, Ge)), None)
+    high = next((_number(item.le) for item in metadata if isinstance(item, Le)), None)
     if low is not None and high is not None:
         return f"{low} to {high}"
     return f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
+
+
+def _nested_metadata(annotation: Any) -> list[Any]:
+    """What is said of one alternative of a union: ``Annotated[int, Field(ge=1)] | Literal["auto"]``."""
+    infos = [item for part in get_args(annotation) for item in getattr(part, "__metadata__", ())]
+    return [item for info in infos for item in info.metadata]
 
 
 def _number(value: Any) -> str:
@@ -94,7 +101,8 @@ def _metavar(annotation: Any) -> str:
         return "NAME,..."
     if _choices(annotation) or annotation is str:
         return "NAME"
-    kinds = {item.__name__ for item in get_args(annotation) or (annotation,) if isinstance(item, type)}
+    parts = [getattr(item, "__origin__", item) for item in get_args(annotation) or (annotation,)]
+    kinds = {item.__name__ for item in parts if isinstance(item, type)}
     return "FOLDER" if "Path" in kinds else "F" if "float" in kinds else "N"
 
 

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.cli.options import only_given, with_options
-from kvbench.config import load_config
+from kvbench.config import RunConfig, load_config
 from kvbench.errors import Untrusted
 
 EXAMPLE = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs/first"
@@ -22,7 +22,7 @@ EXAMPLE = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs
 
 def build() -> TyperCommand:
     """The command, with an option for each field of the configuration."""
-    return build_command(with_options(run), "run", EXAMPLE)
+    return build_command(with_options(run, RunConfig), "run", EXAMPLE)
 
 
 def run(

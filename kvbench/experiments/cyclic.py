@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
-from kvbench.config import RunConfig
+from kvbench.config import StudyConfig
+from kvbench.experiments.workload import Size
 from kvbench.records import Place
-from kvbench.runners.base import Request
+from kvbench.runners.base import Pace, Request
 from kvbench.workloads.documents import Documents, MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.passes import Pass, plan_passes
 
@@ -39,22 +41,33 @@ class Cyclic:
             for position, doc_id in enumerate(plan.doc_ids)
         ]
 
-    def doc_ids(self) -> list[int]:
-        """Every document that is read, once."""
-        return sorted({doc_id for plan in self.passes for doc_id in plan.doc_ids})
+    def pace(self, plan: Pass) -> Pace | None:
+        """Documents have no times of their own."""
+        return None
 
-    def prompt_sizes(self) -> list[tuple[str, int]]:
-        """Name and prompt tokens of every document, its question included."""
+    def sizes(self) -> list[Size]:
+        """Of every document with its question."""
         question = max(len(question) for question in self.questions)
         names = self.documents.names
         return [
-            (f"document {doc_id if names is None else names[doc_id]}", self.documents.length(doc_id) + question)
-            for doc_id in self.doc_ids()
+            Size(f"document {doc_id if names is None else names[doc_id]}", self.documents.length(doc_id) + question, self.output_tokens)
+            for doc_id in self._doc_ids()
         ]
+
+    def describe(self) -> dict[str, Any]:
+        """Documents, their lengths and names, the question's length, and requests a pass."""
+        documents = self._doc_ids()
+        return {
+            "documents": len(documents),
+            "document_tokens": [self.documents.length(doc_id) for doc_id in documents],
+            "document_names": self.documents.names,
+            "question_tokens": max(len(question) for question in self.questions),
+            "requests_per_pass": len(self.passes[0].doc_ids),
+        }
 
     def working_set_tokens(self) -> int:
         """Distinct document tokens, common heads counted once."""
-        return working_set_tokens(self.documents.tokens(doc_id) for doc_id in self.doc_ids())
+        return working_set_tokens(self.documents.tokens(doc_id) for doc_id in self._doc_ids())
 
     def working_set_chunks(self, chunk: int) -> int:
         """Room a host tier needs, in chunks of ``chunk`` tokens, to keep every prompt and output of the run.
@@ -64,6 +77,10 @@ class Cyclic:
         prompts = self._prompts()
         carried = sum((len(prompt) + self.output_tokens - 1) // chunk - len(prompt) // chunk for prompt in prompts)
         return working_set_chunks(prompts, chunk) + carried
+
+    def _doc_ids(self) -> list[int]:
+        """Every document that is read, once."""
+        return sorted({doc_id for plan in self.passes for doc_id in plan.doc_ids})
 
     def _prompts(self) -> list[list[int]]:
         """Every distinct prompt of the run."""
@@ -75,10 +92,11 @@ class Cyclic:
                 yield doc_id, tuple(self.questions[plan.index])
 
 
-def make_cyclic(config: RunConfig, vocab: int, tokenizer: Path) -> Cyclic:
+def make_cyclic(config: StudyConfig, docs: int, vocab: int, tokenizer: Path) -> Cyclic:
     """The workload a configuration describes.
 
     Args:
+        docs: how many documents are made, unless the user brings some.
         vocab: token ids are drawn from ``0 .. vocab - 1``.
         tokenizer: the model's ``tokenizer.json``, read only for ``--documents``.
 
@@ -87,7 +105,7 @@ def make_cyclic(config: RunConfig, vocab: int, tokenizer: Path) -> Cyclic:
     """
     documents: Documents
     if config.documents is None:
-        documents, docs = MadeDocuments(config.seed, config.doc_tokens, vocab, config.overlap), config.docs
+        documents = MadeDocuments(config.seed, config.doc_tokens, vocab, config.overlap)
     else:
         documents = TextDocuments(config.documents, tokenizer, vocab)
         docs = len(documents)

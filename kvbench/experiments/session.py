@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +14,12 @@ import kvbench
 from kvbench.config import RunConfig
 from kvbench.environment import describe_machine
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
-from kvbench.experiments.cyclic import Cyclic, make_cyclic
+from kvbench.experiments.catalog import make_backend, make_workload
 from kvbench.experiments.watcher import Watcher
+from kvbench.experiments.workload import Workload
 from kvbench.records import PassRecord, RequestRecord
 from kvbench.runfolder import RunFolder, read_run
-from kvbench.runners.base import Backend, Clock, Request, Runner
+from kvbench.runners.base import Backend, Clock, ClosedLoop, ColdStart, Pace, Request, Runner
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
@@ -42,9 +45,12 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
             status ``interrupted``.
     """
     path = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{config.experiment}"
-    with RunFolder(path, _first_manifest(config, command)) as folder:
+    with RunFolder(path, _first_manifest(config, command)) as folder, ExitStack() as stack:
         try:
-            backend, workload = _prepare(config, folder, watcher)
+            watcher.note(f"loading {config.model}")
+            backend = make_backend(config)
+            stack.callback(backend.close)
+            workload = _prepare(config, backend, folder, watcher)
             _measure(config, backend, workload, folder, watcher)
         except KeyboardInterrupt:
             raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
@@ -60,30 +66,41 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
     return Finished(path, reasons)
 
 
-def _measure(config: RunConfig, backend: Backend, workload: Cyclic, folder: RunFolder, watcher: Watcher) -> None:
+def _measure(config: RunConfig, backend: Backend, workload: Workload, folder: RunFolder, watcher: Watcher) -> None:
     """The loop: every repeat, arm and pass, each arm from a cold runner."""
     host_tokens: dict[str, int | None] = folder.manifest["capacity"]["host_tokens"]
     clock = Clock()
     for repeat in range(config.repeats):
         for arm in rotated(config.tier, repeat):
-            runner = backend.start(host_tokens[arm], clock)
-            predictor = _predictor(config, backend.profile, host_tokens[arm])
+            runner = backend.start(ColdStart(arm, repeat, host_tokens[arm], folder.path), clock)
+            predictor = _predictor(config, backend, host_tokens[arm])
             try:
+                folder.describe_arm(arm, runner.describe())
                 for plan in workload.passes:
-                    requests = workload.requests(arm, repeat, plan)
-                    prediction = predictor.predict(requests).to_json() | {"exact": config.concurrency == 1}
+                    requests, pace = workload.requests(arm, repeat, plan), workload.pace(plan) or ClosedLoop(config.concurrency)
+                    prediction = _predict(predictor, requests, pace)
                     watcher.pass_started(arm, repeat, plan.name)
-                    folder.append_pass(_run_pass(runner, requests, prediction, folder, watcher))
+                    folder.append_pass(_run_pass(runner, requests, pace, prediction, folder, watcher))
             finally:
                 runner.close()
 
 
-def _predictor(config: RunConfig, profile: str, host_tokens: int | None) -> Predictor:
-    """What foresees the hits of one arm and repeat; cold, as its runner is."""
-    return Predictor(PROFILES[profile], Capacity(config.kv_tokens, config.block_size, host_tokens, config.chunk_tokens))
+def _predictor(config: RunConfig, backend: Backend, host_tokens: int | None) -> Predictor | None:
+    """What foresees the hits of one arm and repeat; cold, as its runner is. ``None`` where the semantics are not known."""
+    if backend.profile is None:
+        return None
+    pool = backend.capacity
+    return Predictor(PROFILES[backend.profile], Capacity(pool.tokens, pool.block_size, host_tokens, config.chunk_tokens))
 
 
-def _run_pass(runner: Runner, requests: list[Request], prediction: dict[str, Any], folder: RunFolder, watcher: Watcher) -> PassRecord:
+def _predict(predictor: Predictor | None, requests: Sequence[Request], pace: Pace) -> dict[str, Any] | None:
+    """The prediction of the next pass: a promise where requests are sent one at a time, else an estimate."""
+    return None if predictor is None else predictor.predict(requests).to_json() | {"exact": pace == ClosedLoop(1)}
+
+
+def _run_pass(
+    runner: Runner, requests: Sequence[Request], pace: Pace, prediction: dict[str, Any] | None, folder: RunFolder, watcher: Watcher
+) -> PassRecord:
     """One pass: every request's record goes to the folder as it ends."""
     records: list[RequestRecord] = []
 
@@ -93,7 +110,7 @@ def _run_pass(runner: Runner, requests: list[Request], prediction: dict[str, Any
         folder.append_events(runner.take_events())
         watcher.request_ended(record)
 
-    totals = runner.run_pass(requests, on_end)
+    totals = runner.run_pass(requests, pace, on_end)
     place = requests[0].place
     return PassRecord(
         arm=place.arm,
@@ -114,22 +131,18 @@ def rotated(arms: tuple[str, ...], repeat: int) -> tuple[str, ...]:
     return arms[start:] + arms[:start]
 
 
-def _prepare(config: RunConfig, folder: RunFolder, watcher: Watcher) -> tuple[Backend, Cyclic]:
-    """Load the model, make the workload, refuse what cannot run, complete the manifest, warm up."""
-    watcher.note(f"loading {config.model}")
-    from kvbench.runners.engine.backend import EngineBackend  # torch comes in here
-
-    backend: Backend = EngineBackend(config)
-    workload = make_cyclic(config, backend.vocab, backend.tokenizer)
-    for name, prompt_tokens in workload.prompt_sizes():
-        backend.check(name, prompt_tokens, config.output_tokens)
+def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Watcher) -> Workload:
+    """Make the workload, refuse what cannot run, complete the manifest, warm up."""
+    workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity)
+    for size in workload.sizes():
+        backend.check(*size)
     folder.update(**_full_manifest(config, backend, workload))
     for host_tokens in folder.manifest["capacity"]["host_tokens"].values():
         backend.check_memory(host_tokens)
     watcher.note("warming up")
-    backend.warm_up(max(prompt_tokens for _, prompt_tokens in workload.prompt_sizes()))
+    backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
     watcher.started(config.repeats * len(config.tier) * sum(len(plan.doc_ids) for plan in workload.passes))
-    return backend, workload
+    return workload
 
 
 def _first_manifest(config: RunConfig, command: list[str]) -> dict[str, Any]:
@@ -142,12 +155,10 @@ def _first_manifest(config: RunConfig, command: list[str]) -> dict[str, Any]:
     }
 
 
-def _full_manifest(config: RunConfig, backend: Backend, workload: Cyclic) -> dict[str, Any]:
+def _full_manifest(config: RunConfig, backend: Backend, workload: Workload) -> dict[str, Any]:
     """What the model, the workload and the machine add."""
-    described = backend.describe()
-    documents = workload.doc_ids()
+    described, pool = backend.describe(), backend.capacity
     working_set = workload.working_set_tokens()
-    pool = config.kv_tokens // config.block_size * config.block_size
     return {
         "seeds": {"workload": config.seed, "weights": described["weights_seed"]},
         "nonce": None,
@@ -155,25 +166,18 @@ def _full_manifest(config: RunConfig, backend: Backend, workload: Cyclic) -> dic
         "profile": backend.profile,
         "model": described["model"],
         "capacity": {
-            "device_tokens": pool,
-            "block_size": config.block_size,
+            "device_tokens": pool.tokens,
+            "block_size": pool.block_size,
             "host_tokens": {arm: _host_tokens(config, arm, backend, workload) for arm in config.tier},
-            "chunk_tokens": config.chunk_tokens if "cpu" in config.tier else None,
+            "chunk_tokens": None if set(config.tier) == {"none"} else config.chunk_tokens,
         },
-        "workload": {
-            "documents": len(documents),
-            "document_tokens": [workload.documents.length(doc_id) for doc_id in documents],
-            "document_names": workload.documents.names,
-            "question_tokens": config.question_tokens,
-            "working_set_tokens": working_set,
-            "requests_per_pass": len(workload.passes[0].doc_ids),
-        },
-        "working_set_ratio": round(working_set / pool, 4),
+        "workload": workload.describe() | {"working_set_tokens": working_set},
+        "working_set_ratio": round(working_set / pool.tokens, 4),
         "environment": {**describe_machine(), **described["device"]},
     }
 
 
-def _host_tokens(config: RunConfig, arm: str, backend: Backend, workload: Cyclic) -> int | None:
+def _host_tokens(config: RunConfig, arm: str, backend: Backend, workload: Workload) -> int | None:
     """Size of an arm's host tier in tokens, of which whole chunks can be used; ``None`` for an arm without one."""
     if arm == "none":
         return None

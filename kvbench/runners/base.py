@@ -31,11 +31,50 @@ class Clock:
         return time.perf_counter() - self._start
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """A request is sent when one before it has ended: ``concurrency`` in flight."""
+
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """Each request is sent at its own time, whatever became of those before it: seconds from the start of the pass, ascending."""
+
+    times_s: Sequence[float]
+
+
+Pace = ClosedLoop | OpenLoop
+"""When the requests of a pass are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCapacity:
+    """The device pool: tokens in whole blocks, and how many tokens a block holds."""
+
+    tokens: int
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """What one arm and repeat starts from. ``host_tokens`` ``None``: no host tier. ``folder``: where logs go."""
+
+    arm: str
+    repeat: int
+    host_tokens: int | None
+    folder: Path
+
+
 class Runner(Protocol):
     """Executes requests on one arm, from a cold cache until it is closed."""
 
-    def run_pass(self, requests: Sequence[Request], on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        """Run all requests, in order, at the configured concurrency; call ``on_end`` once for each as it ends.
+    def describe(self) -> dict[str, Any]:
+        """What the manifest says of this arm beside its name: ``command``, the servers' command lines; ``None`` where there are none."""
+
+    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+        """Run all requests, sent in order at the pace; call ``on_end`` once for each as it ends.
 
         Changes the runner's cache, which is what later passes meet. Returns only when every store has landed in its tier.
         A request that fails is a record with an error, never an exception.
@@ -51,8 +90,8 @@ class Runner(Protocol):
 class Backend(Protocol):
     """What arms are started on: a loaded model, or the means to start servers of one."""
 
-    profile: str
-    """Name of the cache semantics that a prediction of its hits must follow."""
+    profile: str | None
+    """Name of the cache semantics that a prediction of its hits must follow; ``None`` where none is known."""
 
     @property
     def vocab(self) -> int:
@@ -66,6 +105,10 @@ class Backend(Protocol):
     def bytes_per_token(self) -> int:
         """KV bytes a token takes."""
 
+    @property
+    def capacity(self) -> DeviceCapacity:
+        """The device pool of every arm."""
+
     def describe(self) -> dict[str, Any]:
         """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""
 
@@ -78,5 +121,8 @@ class Backend(Protocol):
     def warm_up(self, prompt_tokens: int) -> None:
         """Make first use of kernels and memory, with tokens outside the workload and a cache that is thrown away."""
 
-    def start(self, host_tokens: int | None, clock: Clock) -> Runner:
-        """A cold runner with a host tier of this size; ``None``: without one."""
+    def start(self, arm: ColdStart, clock: Clock) -> Runner:
+        """A cold runner."""
+
+    def close(self) -> None:
+        """Let go of whatever is shared by the arms. Safe to call twice."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.driver import FakeEngine
-from kvbench.config import RunConfig
+from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, RunConfig, given_or
 from kvbench.experiments.cyclic import Cyclic, make_cyclic
 
 VOCAB = 2048
@@ -16,9 +16,9 @@ NO_HITS = [0] * 10
 
 def hits(config: RunConfig, host: int | None) -> tuple[list[list[int]], list[list[int]]]:
     """Device and host hits by pass and document read."""
-    workload: Cyclic = make_cyclic(config, VOCAB, Path("none"))
-    blocks = config.kv_tokens // config.block_size
-    engine = FakeEngine(blocks, config.block_size, config.max_batch_tokens, host, config.chunk_tokens, VOCAB)
+    workload: Cyclic = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), VOCAB, Path("none"))
+    blocks = DEFAULT_KV_TOKENS // DEFAULT_BLOCK_SIZE
+    engine = FakeEngine(blocks, DEFAULT_BLOCK_SIZE, config.max_batch_tokens, host, config.chunk_tokens, VOCAB)
     device, tier = [], []
     for plan in workload.passes:
         sequences = []
@@ -45,7 +45,7 @@ def test_default_without_a_tier() -> None:
 
 def test_default_with_a_tier_that_holds_the_work() -> None:
     config = RunConfig.model_validate({})
-    workload = make_cyclic(config, VOCAB, Path("none"))
+    workload = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), VOCAB, Path("none"))
     device, host = hits(config, workload.working_set_chunks(256) * 256)
     assert device == [NO_HITS, NO_HITS, REVERSED]
     assert host[:2] == [NO_HITS, [4864] * 10]

@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import torch
 
-from kvbench.config import RunConfig
+from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, RunConfig, given_or
 from kvbench.errors import OutOfMemory, RunFailed
-from kvbench.runners.base import Clock
+from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
 from kvbench.runners.engine.engine import Engine, EngineConfig, check_request
 from kvbench.runners.engine.model import Model, count_parameters, load_model
 from kvbench.runners.engine.runner import EngineRunner, memory_errors
@@ -25,7 +25,7 @@ GIB = 2**30
 class EngineBackend:
     """A loaded model from which each arm gets an engine of its own, cold."""
 
-    profile = "engine"
+    profile: str | None = "engine"
 
     def __init__(self, config: RunConfig) -> None:
         """Load the model.
@@ -35,6 +35,8 @@ class EngineBackend:
             RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
         """
         self._config = config
+        block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE)
+        self.capacity = DeviceCapacity(given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // block_size * block_size, block_size)
         self._device = _find_device(config.device)
         self._dtype = _find_dtype(config.dtype, self._device)
         weights = count_parameters(config.model) * self._dtype.itemsize
@@ -96,9 +98,10 @@ class EngineBackend:
         """
         budget = self._config.max_batch_tokens
         prompt = Draws(self._config.seed, "warm-up").integers(min(prompt_tokens, budget + 64), 0, self.vocab)
-        blocks = -(-(len(prompt) + 4) // self._config.block_size)
+        block_size = self.capacity.block_size
+        blocks = -(-(len(prompt) + 4) // block_size)
         with memory_errors():
-            engine = Engine(self._model, EngineConfig(blocks, self._config.block_size, budget, None, self._config.chunk_tokens))
+            engine = Engine(self._model, EngineConfig(blocks, block_size, budget, None, self._config.chunk_tokens))
             for batch in ([prompt], [prompt[:1]] * (self._config.concurrency - 1)):  # a compiled model has code of its own for a batch
                 for number, tokens in enumerate(batch):
                     engine.submit(f"warm-up-{number}", tokens, 4)
@@ -114,7 +117,7 @@ class EngineBackend:
         Raises:
             OutOfMemory: with the sizes.
         """
-        pool = self._config.kv_tokens * self.bytes_per_token
+        pool = self.capacity.tokens * self.bytes_per_token
         tier = (host_tokens or 0) * self.bytes_per_token
         if self._device.type == "cuda":
             _require_memory(self._device, {"device pool": pool})
@@ -122,20 +125,21 @@ class EngineBackend:
         else:
             _require_memory(self._device, {"device pool": pool, "host tier": tier})
 
-    def start(self, host_tokens: int | None, clock: Clock) -> EngineRunner:
-        """A cold engine with a host tier of this size (``None``: without one).
+    def start(self, arm: ColdStart, clock: Clock) -> EngineRunner:
+        """A cold engine.
 
         Raises:
             OutOfMemory: pool and tier exceed the memory there is.
         """
         with memory_errors():
-            return EngineRunner(Engine(self._model, self._engine_config(host_tokens), clock), clock, self._config.concurrency)
+            return EngineRunner(Engine(self._model, self._engine_config(arm.host_tokens), clock), clock)
+
+    def close(self) -> None:
+        """Nothing is shared by the arms but the model, which goes with the process."""
 
     def _engine_config(self, host_tokens: int | None) -> EngineConfig:
-        config = self._config
-        return EngineConfig(
-            config.kv_tokens // config.block_size, config.block_size, config.max_batch_tokens, host_tokens, config.chunk_tokens
-        )
+        size = self.capacity.block_size
+        return EngineConfig(self.capacity.tokens // size, size, self._config.max_batch_tokens, host_tokens, self._config.chunk_tokens)
 
 
 def _find_device(name: str) -> torch.device:

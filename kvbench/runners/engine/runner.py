@@ -1,30 +1,45 @@
-"""The engine as a runner: sends the requests of a pass at the configured concurrency and writes down what each went through."""
+"""The engine as a runner: sends the requests of a pass at their pace and writes down what each went through."""
 
 from __future__ import annotations
 
 import gc
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from kvbench.errors import OutOfMemory
-from kvbench.records import PassTotals, RequestRecord
-from kvbench.runners.base import Clock, Request
+from kvbench.records import PassTotals, Place, RequestRecord
+from kvbench.runners.base import Clock, ClosedLoop, Pace, Request
 from kvbench.runners.engine import sequence as engine_sequence
 from kvbench.runners.engine.engine import Engine
+from kvbench.runners.send_queue import SendQueue
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request in flight: its length, and when it was due and was sent."""
+
+    place: Place
+    prompt_tokens: int
+    due_s: float
+    sent_s: float
 
 
 class EngineRunner:
-    """One cold engine, driven in a closed loop: a request is sent when one before it has ended."""
+    """One cold engine, driven by the thread that calls it: between two steps it sends what is due."""
 
-    def __init__(self, engine: Engine, clock: Clock, concurrency: int) -> None:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine: Engine | None = engine
         self._clock = clock
-        self._concurrency = concurrency
 
-    def run_pass(self, requests: Sequence[Request], on_end: Callable[[RequestRecord], None]) -> PassTotals:
+    def describe(self) -> dict[str, Any]:
+        """There is no server."""
+        return {"command": None}
+
+    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests; see :class:`kvbench.runners.base.Runner`.
 
         Raises:
@@ -34,18 +49,18 @@ class EngineRunner:
         engine.pool.peak_used = engine.pool.used_blocks
         gc.collect()  # now, rather than inside a request
         before = engine.snapshot()
-        queue = deque(requests)
-        in_flight: dict[engine_sequence.Sequence, tuple[Request, float]] = {}
+        alone = pace == ClosedLoop(1)  # otherwise a step's time is shared with other requests
+        queue = SendQueue(requests, pace, self._clock)
+        in_flight: dict[engine_sequence.Sequence, _Sent] = {}
         with memory_errors():
             while queue or in_flight:
-                while queue and len(in_flight) < self._concurrency:
-                    request = queue.popleft()
-                    sent = self._clock()
-                    sequence = engine.submit(request.place.request_id, list(request.prompt), request.output_tokens)
-                    in_flight[sequence] = (request, sent)
+                if not in_flight:
+                    queue.wait()
+                for request, due in queue.due(len(in_flight)):
+                    sent = _Sent(request.place, len(request.prompt), due, self._clock())
+                    in_flight[engine.submit(request.place.request_id, list(request.prompt), request.output_tokens)] = sent
                 for sequence in engine.step():
-                    request, sent = in_flight.pop(sequence)
-                    on_end(self._record(request, sequence, sent))
+                    on_end(self._record(in_flight.pop(sequence), sequence, alone))
             engine.drain()
         after = engine.snapshot()
         grown = {name: after[name] - before[name] for name in ("evicted_tokens", "stored_tokens", "loaded_tokens")}
@@ -67,14 +82,13 @@ class EngineRunner:
             raise RuntimeError("the runner is closed")
         return self._engine
 
-    def _record(self, request: Request, sequence: engine_sequence.Sequence, sent: float) -> RequestRecord:
-        alone = self._concurrency == 1  # otherwise a step's time is shared with other requests
+    def _record(self, sent: _Sent, sequence: engine_sequence.Sequence, alone: bool) -> RequestRecord:
         device, host = sequence.device_hit, sequence.host_hit
         known = device is not None and host is not None
         return RequestRecord(
-            place=request.place,
+            place=sent.place,
             prompt_tokens=sequence.prompt_tokens,
-            prompt_tokens_sent=len(request.prompt),
+            prompt_tokens_sent=sent.prompt_tokens,
             output_tokens=sequence.output_tokens,
             cached_tokens_device=device,
             cached_tokens_host=host,
@@ -82,8 +96,8 @@ class EngineRunner:
             attribution="engine" if known else None,
             restore_ms=sequence.restore_s * 1e3,
             compute_ms=sequence.compute_s * 1e3 if alone else None,
-            scheduled_s=sent,
-            sent_s=sent,
+            scheduled_s=sent.due_s,
+            sent_s=sent.sent_s,
             first_token_s=sequence.token_times[0],
             last_token_s=sequence.token_times[-1],
             end_s=self._clock(),

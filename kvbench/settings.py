@@ -1,0 +1,140 @@
+"""What every configuration is: options as fields, each with its unit, its limits and where it applies; read from the command line, a
+TOML file or a manifest.
+
+The command line is generated from the fields (:mod:`kvbench.cli.options`), so an option exists in one place only.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from kvbench.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a field is shown, and to what it applies: ``None`` means to every experiment, or to every runner."""
+
+    panel: str
+    unit: str = ""
+    experiments: frozenset[str] | None = None
+    runners: frozenset[str] | None = None
+
+
+class Settings(BaseModel):
+    """A configuration, fully said. Values are checked here; what only a model or a machine can tell is checked when it is known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def settings(cls) -> dict[str, Setting]:
+        """Each field's :class:`Setting`, by field name, in the order in which the fields stand."""
+        return {name: next(item for item in field.metadata if isinstance(item, Setting)) for name, field in cls.model_fields.items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_no_switches(cls, values: Any) -> Any:
+        """``docs = true`` would pass for 1."""
+        if isinstance(values, dict):
+            for name, value in values.items():
+                if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
+                    raise ValueError(f"{flag(name)}: a number or a name is expected, not {str(value).lower()}")
+        return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_empty_name(cls, values: Any) -> Any:
+        """An empty name of a file or folder would be the current directory."""
+        if isinstance(values, dict):
+            for name, value in values.items():
+                if value == "" and name in cls.model_fields and "Path" in str(cls.model_fields[name].annotation):
+                    raise ValueError(f"{flag(name)}: the name is empty")
+        return values
+
+    @model_validator(mode="after")
+    def _options_apply(self) -> Self:
+        """An option that does not apply is wrong use: ignored, it would be believed."""
+        reasons = self.not_applicable()
+        for name in sorted(self.model_fields_set & set(reasons)):
+            raise ValueError(f"{flag(name)} does not apply: {reasons[name]}")
+        return self
+
+    def not_applicable(self) -> dict[str, str]:
+        """Fields that mean nothing here, with the reason; giving one is wrong use, and the manifest leaves them out."""
+        return {}
+
+    def resolved(self) -> dict[str, Any]:
+        """What the manifest keeps: every field that applies, defaults filled in. ``--config`` reads it back."""
+        left_out = set(self.not_applicable())
+        return {name: value for name, value in self.model_dump(mode="json", exclude_none=True).items() if name not in left_out}
+
+
+Kind = TypeVar("Kind", bound=Settings)
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field: ``doc_tokens`` is ``--doc-tokens``; the experiment is a plain word."""
+    return "EXPERIMENT" if name == "experiment" else "--" + name.replace("_", "-")
+
+
+def load(kind: type[Kind], command: str, file: Path | None, given: Mapping[str, Any]) -> Kind:
+    """The configuration of a file (TOML, or the manifest of a run) with the command line's options over it.
+
+    Args:
+        command: whose options these are, for messages: ``kvbench run``.
+        file: ``None`` for none. TOML keys are the options' names, with ``-`` or ``_``.
+        given: only what the user gave on the command line, by field name.
+
+    Raises:
+        UsageError: the file cannot be read, or a value is wrong; names the key, the value and the reason.
+    """
+    values = {} if file is None else _read_file(file)
+    try:
+        return kind.model_validate({**values, **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        source = f"{file}: " if name in values and name not in given else ""
+        reason = first["msg"].removeprefix("Value error, ")
+        if len(first["loc"]) > 1 and any(other["type"] == "literal_error" for other in error.errors()[1:]):
+            reason += ", or 'auto'"
+        if not name:
+            raise UsageError(f"{file}: {reason}" if file is not None and not given else reason) from None
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"{source}{name}: there is no such key; `{command} --help` lists the options") from None
+        label = name if source else flag(name)
+        raise UsageError(f"{source}{label}: {reason} (got {first['input']!r})") from None
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    """The options a TOML file or a manifest holds, by field name."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {file}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    try:
+        if file.suffix != ".json":
+            return _underscored(tomllib.loads(text))
+        manifest = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--config {file}: {error}") from None
+    values = manifest.get("config") if isinstance(manifest, dict) else None
+    if not isinstance(values, dict):
+        raise UsageError(f"--config {file}: not a run's manifest (it has no object config)")
+    return values
+
+
+def _underscored(values: dict[str, Any]) -> dict[str, Any]:
+    """The same keys as field names; one that is there in both spellings is an error, as either might be meant."""
+    named = {key.replace("-", "_"): value for key, value in values.items()}
+    if len(named) < len(values):
+        twice = next(key for key in values if "-" in key and key.replace("-", "_") in values)
+        raise ValueError(f"{twice} is given twice, with - and with _")
+    return named

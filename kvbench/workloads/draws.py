@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
+from struct import unpack
 
 
 class Draws:
@@ -18,7 +20,7 @@ class Draws:
 
     def integers(self, count: int, low: int, high: int) -> list[int]:
         """``count`` integers from ``low`` to ``high - 1`` (the bias of the remainder is below range ÷ 2^64)."""
-        return [low + next(self._numbers) % (high - low) for _ in range(count)]
+        return [low + number % (high - low) for number in islice(self._numbers, count)]
 
     def uniform(self) -> float:
         """A float in [0, 1) with 53 random bits."""
@@ -33,5 +35,5 @@ class Draws:
         block = 0
         while True:
             data = hashlib.shake_256(f"{self._name}#{block}".encode()).digest(8 * 1024)
-            yield from (int.from_bytes(data[start : start + 8], "little") for start in range(0, len(data), 8))
+            yield from unpack("<1024Q", data)
             block += 1

@@ -1,7 +1,8 @@
 """The simulator's speed on the public traces, each figure beside an OrderedDict loop that counts by the same rule, in the same run.
 
 Targets: one capacity, one tier: at least the loop's speed; two tiers with chunks: at least half of it; all capacities at once: at most
-0.1 s after loading; ten million accesses: close to linear.
+0.1 s after loading; ten million accesses: close to linear. Loading is measured in a process of its own, on the conversation trace and on
+a file of ten million accesses made of it.
 Run: python benchmarks/cache_simulator.py [--data ../shared/data]
 """
 
@@ -11,6 +12,9 @@ import argparse
 import json
 import resource
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -26,6 +30,9 @@ from kvbench.runners.simulator.block_trace import BlockTrace
 from kvbench.runners.simulator.replay import replay
 from kvbench.runners.simulator.simulator import BlockSimulator, Capacity, Footprint
 from kvbench.runners.simulator.stack_distance import hit_curve
+from kvbench.workloads.prompt_text import PromptText
+from kvbench.workloads.trace import load_trace
+from kvbench.workloads.tracefile import TraceFile
 
 TRACES = ("conversation", "synthetic")
 CAPACITY, HOST_BLOCKS, BLOCK = 10_000, 60_000, 512
@@ -45,6 +52,7 @@ def main() -> None:
     traces = {name: load(options.data / f"mooncake_{name}_trace.jsonl") for name in TRACES}
     results: dict[str, Any] = {name: measure(trace) for name, trace in traces.items()}
     results["many"] = measure_many(traces["conversation"])
+    results["loading"] = measure_loading(options.data / "mooncake_conversation_trace.jsonl", traces["conversation"].accesses)
     facts = {
         "baseline": "an OrderedDict loop with the leading-run rule, head first, 10,000 blocks, on lists of ids",
         "rounds": ROUNDS,
@@ -59,8 +67,8 @@ def main() -> None:
 
 
 def load(file: Path) -> BlockTrace:
-    with file.open(encoding="utf-8") as lines:
-        return BlockTrace.of(json.loads(line)["hash_ids"] for line in lines)
+    trace = load_trace(TraceFile(file, PromptText(Path(), "a trace of text")))
+    return BlockTrace(np.frombuffer(trace.ids, dtype=np.int64), np.frombuffer(trace.starts, dtype=np.int64))
 
 
 def ordered_dict(requests: Requests) -> int:
@@ -144,6 +152,38 @@ def measure_many(trace: BlockTrace) -> dict[str, Any]:
         hit_curve(repeated, tail_first=True)
         figures[f"{repeated.accesses}_accesses_s"] = round(time.perf_counter() - begin, 2)
     return {**figures, "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)}
+
+
+def measure_loading(file: Path, accesses: int) -> dict[str, Any]:
+    """Reading and checking a trace file, as it is and repeated to ten million accesses; peak memory of the whole process."""
+    with tempfile.TemporaryDirectory() as folder:
+        large = Path(folder) / "large.jsonl"
+        write_repeated(file, large, -(-MANY // accesses))
+        return {name: loading(path) for name, path in (("conversation", file), ("many", large))}
+
+
+def loading(file: Path) -> dict[str, Any]:
+    """Load a file in a new Python; ``start_mib`` is what it takes before, imports included (Linux)."""
+    code = (
+        "import json, re, sys, time; sys.path[:0] = sys.argv[2:]; from cache_simulator import Path, load\n"
+        "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]) // 1024\n"
+        "before, begin = peak(), time.perf_counter(); trace = load(Path(sys.argv[1])); taken = time.perf_counter() - begin\n"
+        "print(json.dumps({'accesses': trace.accesses, 's': round(taken, 2), 'start_mib': before, 'peak_mib': peak()}))"
+    )
+    command = [sys.executable, "-c", code, str(file), str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {"file_mib": round(file.stat().st_size / 2**20, 1), **json.loads(done.stdout)}
+
+
+def write_repeated(file: Path, to: Path, times: int) -> None:
+    """The trace ``times`` times, one after the other, each time with ids of its own."""
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    fresh, span = max(hash_id for line in lines for hash_id in line["hash_ids"]) + 1, lines[-1]["timestamp"]
+    with to.open("w", encoding="utf-8") as out:
+        for copy in range(times):
+            for line in lines:
+                ids = [hash_id + copy * fresh for hash_id in line["hash_ids"]]
+                out.write(json.dumps({**line, "timestamp": line["timestamp"] + copy * span, "hash_ids": ids}) + "\n")
 
 
 def repeat(trace: BlockTrace, times: int) -> BlockTrace:

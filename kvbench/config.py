@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from kvbench.masking import MASK, mask_command, mask_value
 from kvbench.settings import Setting, Settings, flag, load
 from kvbench.workloads.passes import parse_pass
 
@@ -16,6 +18,7 @@ DEFAULT_KV_TOKENS = 21520
 DEFAULT_BLOCK_SIZE = 16
 
 Auto = Literal["auto"]
+Tier = Literal["none", "cpu", "lmcache-inproc", "disk", "redis", "native"]
 Documents = Annotated[int, Field(ge=1, le=100_000)]
 PoolTokens = Annotated[int, Field(ge=1, le=10**10)]
 BlockTokens = Annotated[int, Field(ge=1, le=4096)]
@@ -23,7 +26,10 @@ Gibibytes = Annotated[float, Field(ge=0, le=1e6)]
 
 CYCLIC = Setting("Workload", experiments=frozenset({"cyclic"}))
 CYCLIC_TOKENS = Setting("Workload", unit="tokens", experiments=frozenset({"cyclic"}))
+ANSWER_TOKENS = Setting("Workload", unit="tokens", experiments=frozenset({"cyclic", "trace"}))
 TRACE = Setting("Workload", experiments=frozenset({"trace"}))
+TRACE_TOKENS, TRACE_FILE = replace(TRACE, unit="tokens"), replace(TRACE, metavar="FILE")
+TRACE_TIMES = Setting("Times", experiments=frozenset({"trace"}))
 MODEL = Setting("Model and pool")
 POOL_TOKENS = Setting("Model and pool", unit="tokens")
 TIER = Setting("Host tier")
@@ -32,6 +38,14 @@ TIER_GIB = Setting("Host tier", unit="GiB")
 ENGINE = Setting("Engine", runners=frozenset({"engine"}))
 ENGINE_TOKENS = Setting("Engine", unit="tokens", runners=frozenset({"engine"}))
 SIMULATOR = Setting("Simulator", runners=frozenset({"simulator"}))
+SIMULATOR_RATE, SIMULATOR_MS = replace(SIMULATOR, unit="tokens/s"), replace(SIMULATOR, unit="ms")
+SIMULATOR_RUN = replace(SIMULATOR, metavar="RUN_DIR")
+VLLM = Setting("vLLM server", runners=frozenset({"vllm"}))
+VLLM_SECONDS = Setting("vLLM server", unit="s", runners=frozenset({"vllm"}))
+VLLM_ARG, VLLM_ENV = replace(VLLM, metavar="ARG"), replace(VLLM, metavar="K=V")
+VLLM_PATH, VLLM_ADDRESS = replace(VLLM, metavar="PATH"), replace(VLLM, metavar="redis://HOST:PORT")
+ATTACH_URL, ATTACH_HEADER = replace(VLLM, metavar="ARM=URL"), replace(VLLM, metavar="NAME:VALUE")
+TIMES = Setting("Times")
 RUN = Setting("Run")
 
 
@@ -46,13 +60,17 @@ def split_names(value: object) -> object:
 class StudyConfig(Settings):
     """What is read, by which model, and how large the tiers are: common to runs and to plans."""
 
-    docs: Annotated[Documents | Auto, CYCLIC] = Field("auto", description=f"Documents in a pass; auto: {DEFAULT_DOCS}.")
+    docs: Annotated[Documents | Auto, CYCLIC] = Field(
+        "auto", description=f"Documents in a pass; auto: {DEFAULT_DOCS}, on vllm as many as are 2.3 times the pool."
+    )
     doc_tokens: Annotated[int, CYCLIC_TOKENS] = Field(5011, ge=1, le=10_000_000, description="Length of each document.")
     documents: Annotated[Path | None, CYCLIC] = Field(
         None, description="Folder of your own text files, in place of made documents; tokenised by the model's tokenizer."
     )
     question_tokens: Annotated[int, CYCLIC_TOKENS] = Field(14, ge=0, le=1_000_000, description="Question appended to each document.")
-    output_tokens: Annotated[int, CYCLIC_TOKENS] = Field(8, ge=1, le=1_000_000, description="Output of each request, exactly.")
+    output_tokens: Annotated[int, ANSWER_TOKENS] = Field(
+        8, ge=1, le=1_000_000, description="Output of each request, exactly; where it is given, also in place of a trace's own."
+    )
     passes: Annotated[tuple[str, ...], BeforeValidator(split_names), CYCLIC] = Field(
         ("sequential", "repeat", "reverse"),
         min_length=1,
@@ -61,18 +79,27 @@ class StudyConfig(Settings):
     question: Annotated[Literal["same", "vary"], CYCLIC] = Field("same", description="Question of later passes: the same, or another.")
     overlap: Annotated[float, CYCLIC] = Field(0.0, ge=0, le=1, description="Share of each document's head that all have in common.")
     reuse: Annotated[float, CYCLIC] = Field(1.0, ge=0, le=1, description="Share of documents later passes read again; the rest are new.")
+    trace: Annotated[Path | None, TRACE_FILE] = Field(
+        None, description="Requests as they were once asked, JSON lines: Mooncake's format, or prompt, messages or token_ids of your own."
+    )
+    trace_block_size: Annotated[int, TRACE_TOKENS] = Field(512, ge=1, le=65536, description="What a hash id of the trace stands for.")
+    limit: Annotated[int | None, TRACE] = Field(None, ge=1, le=10**9, description="Only the first requests of the trace.")
+    max_prompt_tokens: Annotated[int | None, TRACE_TOKENS] = Field(
+        None, ge=1, le=10**9, description="Leave out requests of the trace with longer prompts; how many is said."
+    )
     seed: Annotated[int, RUN] = Field(0, ge=0, le=2**63 - 1, description="Same seed, same token ids, on every machine.")
 
     model: Annotated[str, MODEL] = Field(
         "tiny",
         min_length=1,
-        description="A Hugging Face folder, or a shape with seeded random weights: tiny, qwen2.5-0.5b, qwen2.5-1.5b, llama-3.1-8b.",
+        description="A Hugging Face folder, or a shape with seeded random weights: tiny, qwen2.5-0.5b, qwen2.5-1.5b, llama-3.1-8b; "
+        "on vllm also a name that the server knows.",
     )
     kv_tokens: Annotated[PoolTokens | Auto, POOL_TOKENS] = Field(
-        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_KV_TOKENS:,}."
+        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_KV_TOKENS:,}, on vllm what the server finds."
     )
     block_size: Annotated[BlockTokens | Auto, POOL_TOKENS] = Field(
-        "auto", description=f"What a KV block holds; auto: {DEFAULT_BLOCK_SIZE}."
+        "auto", description=f"What a KV block holds; auto: {DEFAULT_BLOCK_SIZE}, on vllm the server's own."
     )
 
     host_gib: Annotated[Gibibytes | Auto, TIER_GIB] = Field("auto", description="Size of the cpu tier; auto: the working set.")
@@ -83,6 +110,11 @@ class StudyConfig(Settings):
     def studied(self) -> str:
         """The experiment whose workload this is."""
         raise NotImplementedError
+
+    @property
+    def overrides_output(self) -> bool:
+        """Whether ``output_tokens`` goes over a trace's own."""
+        return "output_tokens" in self.model_fields_set
 
     @field_validator("passes")
     @classmethod
@@ -113,27 +145,95 @@ class StudyConfig(Settings):
 class RunConfig(StudyConfig):
     """One run."""
 
-    experiment: Annotated[Literal["cyclic"], RUN] = Field("cyclic", description="What is studied.")
-    runner: Annotated[Literal["engine"], RUN] = Field("engine", description="Who executes the requests.")
-    tier: Annotated[tuple[Literal["none", "cpu"], ...], BeforeValidator(split_names), RUN] = Field(
+    experiment: Annotated[Literal["cyclic", "trace"], RUN] = Field("cyclic", description="What is studied.")
+    runner: Annotated[Literal["engine", "vllm", "simulator"], RUN] = Field(
+        "engine", description="Who executes the requests; simulator: nobody, their tokens by tier are predicted."
+    )
+    tier: Annotated[tuple[Tier, ...], BeforeValidator(split_names), RUN] = Field(
         ("none", "cpu"),
         min_length=1,
-        description="Arms to compare, each from a cold engine; the first is the baseline. Repeatable.",
+        description="Arms to compare, each from a cold engine; the first is the baseline. Those beside none and cpu need --runner vllm. "
+        "Repeatable.",
     )
     repeats: Annotated[int, RUN] = Field(1, ge=1, le=1000, description="Whole runs; the order of the arms rotates by repeat.")
-    concurrency: Annotated[int, RUN] = Field(1, ge=1, le=4096, description="Requests in flight at once (closed loop).")
+    concurrency: Annotated[int, TIMES] = Field(1, ge=1, le=4096, description="Requests in flight at once (closed loop).")
+    speedup: Annotated[float, TRACE_TIMES] = Field(
+        1.0, gt=0, le=1e9, description="How many times as fast as its own times a trace is replayed."
+    )
+    rate: Annotated[float | None, TIMES] = Field(
+        None, gt=0, le=1e6, description="Requests a second (open loop): each is sent at its time, whatever became of those before it."
+    )
+    arrivals: Annotated[Literal["constant", "poisson"], TIMES] = Field("constant", description="How the requests of a --rate are spaced.")
 
     max_batch_tokens: Annotated[int, ENGINE_TOKENS] = Field(2048, ge=1, le=10_000_000, description="Token budget of one engine step.")
     device: Annotated[Literal["auto", "cpu", "cuda"], ENGINE] = Field("auto", description="auto: cuda where there is one.")
-    dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], ENGINE] = Field(
-        "auto", description="Weights and KV; auto: float32 on cpu, bfloat16 on cuda."
+    dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], MODEL] = Field(
+        "auto",
+        description="Weights and KV; auto: float32 on cpu, bfloat16 on cuda, on vllm the server's own choice, on the simulator 16 bits.",
     )
     compile: Annotated[bool, ENGINE] = Field(False, description="Run the model through torch's compiler (needs a C++ compiler).")
+
+    profile: Annotated[Literal["engine", "vllm", "documents"], SIMULATOR] = Field(
+        "engine",
+        description="Whose cache is simulated: kvbench's own engine, vLLM 0.32 with LMCache 0.5, or one of whole documents.",
+    )
+    prefill_rate: Annotated[float | None, SIMULATOR_RATE] = Field(
+        None, gt=0, le=1e9, description="Prompt tokens computed a second; without rates no time is predicted."
+    )
+    restore_rate: Annotated[float | None, SIMULATOR_RATE] = Field(None, gt=0, le=1e12, description="Tokens loaded from the tier a second.")
+    overhead_ms: Annotated[float | None, SIMULATOR_MS] = Field(
+        None, ge=0, le=1e6, description="What a first token takes beside; with rates and without this: 0."
+    )
+    calibrate: Annotated[Path | None, SIMULATOR_RUN] = Field(
+        None, description="Run folder of a measured run: rates that are not given are fitted to its requests."
+    )
+
+    vllm_python: Annotated[Path | None, VLLM_PATH] = Field(
+        None, description="Interpreter of the environment that has vllm (and lmcache); the one kvbench runs in where none is given."
+    )
+    vllm_arg: Annotated[tuple[str, ...], VLLM_ARG] = Field(
+        (), description="One more argument of the server, its value after an equals sign. Repeatable."
+    )
+    env: Annotated[tuple[str, ...], VLLM_ENV] = Field((), description="One variable of the servers' environment. Repeatable.")
+    startup_timeout: Annotated[float, VLLM_SECONDS] = Field(600, gt=0, le=86_400, description="How long a server may take to be ready.")
+    request_timeout: Annotated[float, VLLM_SECONDS] = Field(600, gt=0, le=86_400, description="After this a request has failed.")
+    disk: Annotated[Path | None, VLLM] = Field(None, description="Folder for the files of the disk tier; they are removed with the server.")
+    redis: Annotated[str | None, VLLM_ADDRESS] = Field(None, description="Server of the redis tier.")
+    url: Annotated[tuple[str, ...], ATTACH_URL] = Field(
+        (), description="A server that runs already, in place of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
+    )
+    header: Annotated[tuple[str, ...], ATTACH_HEADER] = Field((), description="Sent with every request to --url. Repeatable.")
+    api_key_env: Annotated[str | None, replace(VLLM, metavar="NAME")] = Field(
+        None, description="Environment variable that holds the API key of --url."
+    )
+    allow_reset: Annotated[bool, VLLM] = Field(False, description="Let the caches of the servers of --url be emptied.")
+    vocab: Annotated[int | None, VLLM] = Field(
+        None, ge=2, le=10**7, description="Token ids are below this; for --url where --model is no folder of this machine."
+    )
 
     @property
     def studied(self) -> str:
         """The experiment."""
         return self.experiment
+
+    @model_validator(mode="after")
+    def _runner_has_tiers(self) -> Self:
+        """Only a vLLM server has tiers beside ``none`` and ``cpu``."""
+        for name in self.tier:
+            if self.runner != "vllm" and name not in ("none", "cpu"):
+                raise ValueError(f"--tier {name} needs --runner vllm (the runner is {self.runner})")
+        return self
+
+    @property
+    def keeps_times(self) -> bool:
+        """Whether a trace's own times are the pace: nothing else was asked for."""
+        return self.rate is None and "concurrency" not in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _trace_named(self) -> Self:
+        if self.experiment == "trace" and self.trace is None:
+            raise ValueError("the experiment trace needs --trace FILE, the requests to replay")
+        return self
 
     @field_validator("tier")
     @classmethod
@@ -144,11 +244,25 @@ class RunConfig(StudyConfig):
 
     @model_validator(mode="after")
     def _sizes_go_together(self) -> Self:
+        if self.runner == "vllm" and "auto" in (self.block_size, self.kv_tokens):
+            return self  # the server tells
+        if self.runner == "simulator" and self.profile == "documents":
+            return self  # there are no blocks
         block_size, kv_tokens = given_or(self.block_size, DEFAULT_BLOCK_SIZE), given_or(self.kv_tokens, DEFAULT_KV_TOKENS)
-        if "cpu" in self.tier and self.chunk_tokens % block_size:
+        if self.has_tier and self.chunk_tokens % block_size:
             raise ValueError(f"--chunk-tokens {self.chunk_tokens} is not a multiple of --block-size {block_size}")
         if kv_tokens < block_size:
             raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _rates_go_together(self) -> Self:
+        """Half of the rates would time half of the requests, and the median of those would be believed."""
+        needed = ["prefill_rate", "restore_rate"] if self.has_tier else ["prefill_rate"]
+        given = [name for name in ("prefill_rate", "restore_rate", "overhead_ms") if getattr(self, name) is not None]
+        missing = [name for name in needed if getattr(self, name) is None]
+        if self.calibrate is None and given and missing:
+            raise ValueError(f"{flag(given[0])} needs {flag(missing[0])} too, or --calibrate RUN_DIR, which tells what is not given")
         return self
 
     def not_applicable(self) -> dict[str, str]:
@@ -157,10 +271,50 @@ class RunConfig(StudyConfig):
         for name, setting in self.settings().items():
             if setting.runners is not None and self.runner not in setting.runners:
                 reasons[name] = f"the runner is {self.runner}"
-        if set(self.tier) == {"none"}:
+        if not self.has_tier:
             for name in ("host_gib", "host_tokens", "chunk_tokens"):
                 reasons[name] = "no arm has a cpu tier (--tier cpu)"
+            reasons.setdefault("restore_rate", "no arm has a cpu tier (--tier cpu)")
+        if self.runner == "simulator":
+            reasons["repeats"] = "a prediction is the same every time"
+            if self.profile == "documents":
+                reasons |= dict.fromkeys(("block_size", "chunk_tokens"), "the profile documents keeps whole documents")
+        if self.rate is None:
+            reasons["arrivals"] = "there is no --rate"
+        else:
+            reasons["concurrency"] = "--rate sends each request at its own time"
+        if self.experiment == "trace":
+            if not self.overrides_output:
+                reasons["output_tokens"] = "the trace has its own"
+            if self.keeps_times:
+                reasons["concurrency"] = "the trace has its own times"
+            else:
+                reasons["speedup"] = f"{flag('concurrency' if self.rate is None else 'rate')} sends in place of the trace's own times"
+        for name in ("disk", "redis"):
+            if name not in self.tier:
+                reasons.setdefault(name, f"no arm is {name} (--tier {name})")
+        attached = ("startup_timeout", "vllm_python", "vllm_arg", "env", "kv_tokens", "block_size", "host_gib", "host_tokens", "dtype")
+        for name in attached if self.url else ("header", "api_key_env", "allow_reset", "vocab"):
+            reasons.setdefault(name, "--url names servers that run already" if self.url else "no server is named (--url)")
         return reasons
+
+    def resolved(self) -> dict[str, Any]:
+        """What the manifest keeps; secrets are masked, and must be given again."""
+        values = super().resolved()
+        masks: dict[str, Callable[[str], str]] = {
+            "header": lambda word: f"{word.partition(':')[0]}: {MASK}",
+            "env": lambda word: mask_command([word])[0],
+            "vllm_arg": lambda word: mask_command([word])[0],
+        }
+        values |= {name: [mask(word) for word in values[name]] for name, mask in masks.items() if name in values}
+        if "redis" in values:
+            values["redis"] = mask_value("redis", values["redis"])
+        return values
+
+    @property
+    def has_tier(self) -> bool:
+        """Whether any arm has a tier beside the device pool."""
+        return set(self.tier) != {"none"}
 
 
 def given_or(value: int | Auto, default: int) -> int:

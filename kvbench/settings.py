@@ -20,10 +20,14 @@ from kvbench.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a field is shown, and to what it applies: ``None`` means to every experiment, or to every runner."""
+    """How a field is shown, and to what it applies: ``None`` means to every experiment, or to every runner.
+
+    ``metavar`` stands for the value in help, where the field's type does not say it well.
+    """
 
     panel: str
     unit: str = ""
+    metavar: str = ""
     experiments: frozenset[str] | None = None
     runners: frozenset[str] | None = None
 

@@ -62,7 +62,9 @@ def test_toml_says_the_same_as_the_command_line(tmp_path: Path, values: dict[str
 
 
 def test_the_resolved_configuration_has_every_field_that_applies() -> None:
-    fields = set(RunConfig.settings())
+    fields = {name for name, setting in RunConfig.settings().items() if setting.runners is None or "engine" in setting.runners}
+    fields -= {name for name, setting in RunConfig.settings().items() if setting.experiments and "cyclic" not in setting.experiments}
+    fields -= {"rate", "arrivals"}
     assert set(load_config(None, {}).resolved()) == fields - {"documents", "host_tokens"}
     assert set(load_config(None, {"tier": "none"}).resolved()) == fields - {"documents", "host_tokens", "host_gib", "chunk_tokens"}
     own = load_config(None, {"documents": "texts"}).resolved()
@@ -134,6 +136,18 @@ NO_TIER = "no arm has a cpu tier"
         ("reuse", {"passes": "sequential", "reuse": 1}, "there is no later pass"),
         ("question", {"passes": "sequential", "question": "same"}, "there is no later pass"),
         ("question", {"question_tokens": 0, "question": "vary"}, "there is no question"),
+        ("profile", {"profile": "vllm"}, "the runner is engine"),
+        ("calibrate", {"calibrate": "runs/first"}, "the runner is engine"),
+        ("max_batch_tokens", {"runner": "simulator", "max_batch_tokens": 64}, "the runner is simulator"),
+        ("device", {"runner": "simulator", "device": "cpu"}, "the runner is simulator"),
+        ("repeats", {"runner": "simulator", "repeats": 3}, "a prediction is the same every time"),
+        ("restore_rate", {"runner": "simulator", "tier": "none", "restore_rate": 5, "prefill_rate": 5}, NO_TIER),
+        ("block_size", {"runner": "simulator", "profile": "documents", "block_size": 16}, "the profile documents keeps whole documents"),
+        (
+            "chunk_tokens",
+            {"runner": "simulator", "profile": "documents", "chunk_tokens": 256},
+            "the profile documents keeps whole documents",
+        ),
     ],
 )
 def test_an_option_that_does_not_apply_is_wrong_use(name: str, given: dict[str, Any], reason: str) -> None:
@@ -172,6 +186,13 @@ def test_an_option_that_does_not_apply_is_wrong_use(name: str, given: dict[str, 
         ({"model": ""}, "--model: "),
         ({"chunk_tokens": 24}, "--chunk-tokens 24 is not a multiple of --block-size 16"),
         ({"kv_tokens": 15}, "--kv-tokens 15 holds no block of --block-size 16"),
+        ({"runner": "simulator", "prefill_rate": 0}, "--prefill-rate: "),
+        ({"runner": "simulator", "restore_rate": "inf"}, "--restore-rate: "),
+        ({"runner": "simulator", "overhead_ms": -1}, "--overhead-ms: "),
+        ({"runner": "simulator", "calibrate": ""}, "--calibrate: the name is empty"),
+        ({"runner": "simulator", "prefill_rate": 5}, "--prefill-rate needs --restore-rate too, or --calibrate RUN_DIR"),
+        ({"runner": "simulator", "restore_rate": 5}, "--restore-rate needs --prefill-rate too"),
+        ({"runner": "simulator", "tier": "none", "overhead_ms": 5}, "--overhead-ms needs --prefill-rate too"),
     ],
 )
 def test_absurd_values(given: dict[str, Any], message: str) -> None:

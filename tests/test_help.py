@@ -58,7 +58,19 @@ def test_the_first_help_lists_the_commands_with_their_own_first_line(capsys: pyt
 def test_run_has_an_option_for_every_field_in_its_panel(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys, "run")
     panels = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert panels == ["Arguments", "Workload", "Model and pool", "Host tier", "Engine", "Run", "Output", "Other"]
+    assert panels == [
+        "Arguments",
+        "Workload",
+        "Model and pool",
+        "Host tier",
+        "Engine",
+        "Simulator",
+        "vLLM server",
+        "Times",
+        "Run",
+        "Output",
+        "Other",
+    ]
     for name, setting in RunConfig.settings().items():
         section = text.split(f"\n{'Arguments' if name == 'experiment' else setting.panel}:\n")[1].split("\n\n")[0]
         assert f"  {flag(name)} " in section

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from kvbench.settings import Setting, Settings, flag
@@ -51,7 +51,9 @@ def _parameter(name: str, field: FieldInfo, setting: Setting) -> inspect.Paramet
         kind = Annotated[bool | None, typer.Option(f"{flag(name)}/--no-{flag(name)[2:]}", help=help_text, rich_help_panel=setting.panel)]
     else:
         text = list[str] if get_origin(field.annotation) is tuple else str
-        option = typer.Option(flag(name), help=help_text, metavar=_metavar(field.annotation), rich_help_panel=setting.panel)
+        option = typer.Option(
+            flag(name), help=help_text, metavar=setting.metavar or _metavar(field.annotation), rich_help_panel=setting.panel
+        )
         kind = Annotated[text | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
@@ -68,13 +70,15 @@ def _facts(field: FieldInfo, setting: Setting) -> list[str]:
 
 
 def _limits(field: FieldInfo) -> str:
-    """``1 to 4,096``, or the one limit there is."""
+    """``1 to 4,096``, or what else there is of limits."""
     metadata = [*field.metadata, *_nested_metadata(field.annotation)]
     low = next((_number(item.ge) for item in metadata if isinstance(item, Ge)), None)
+    above = next((_number(item.gt) for item in metadata if isinstance(item, Gt)), None)
     high = next((_number(item.le) for item in metadata if isinstance(item, Le)), None)
     if low is not None and high is not None:
         return f"{low} to {high}"
-    return f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
+    named = {"at least": low, "above": above, "at most": high}
+    return ", ".join(f"{name} {limit}" for name, limit in named.items() if limit is not None)
 
 
 def _nested_metadata(annotation: Any) -> list[Any]:
@@ -111,6 +115,8 @@ def _shown(default: Any) -> str:
         return "none"
     if isinstance(default, bool):
         return "on" if default else "off"
+    if default == ():
+        return "none"
     if isinstance(default, tuple):
         return ",".join(str(item) for item in default)
     return _number(default) if isinstance(default, (int, float)) else str(default)

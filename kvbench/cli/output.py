@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from kvbench.errors import UsageError
@@ -30,3 +31,30 @@ def save(text: str, path: Path) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--output {path}: cannot be written ({error.strerror}); name a file you may write to") from None
+
+
+def append(text: str, path: Path) -> None:
+    """Write the result behind what a file holds.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); name a file you may write to") from None
+
+
+def save_all(texts: Mapping[str, str], folder: Path) -> None:
+    """Write texts by file name into a folder, which is made if there is none.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--plots {folder}: cannot be written ({error.strerror}); name a folder you may write to") from None

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 from kvbench.config import DEFAULT_DOCS, RunConfig, given_or
 from kvbench.experiments.workload import Workload
 from kvbench.runners.base import Backend, DeviceCapacity
+from kvbench.workloads.draws import Draws
+
+AUTO_RATIO = 2.3
+"""Working set ÷ device pool where documents are made to fit a server: that of source 001."""
+
+SALT_TOKENS = 8
+"""In front of a text, which no seed can make new: with 1,000 words or more two salts meet less than once in 10^24 times."""
 
 
-def make_backend(config: RunConfig) -> Backend:
+def make_backend(config: RunConfig, folder: Path, note: Callable[[str], None]) -> Backend:
     """The means to start the arms of a run: loads the model, or finds out how servers are started.
+
+    Args:
+        folder: where the logs of servers go.
+        note: told what is being waited for.
 
     Raises:
         KvbenchError: the model cannot be used, or the machine cannot do it.
     """
+    if config.runner == "simulator":
+        from kvbench.runners.simulator.backend import SimulatorBackend
+
+        return SimulatorBackend(config)
+    if config.runner == "vllm":
+        from kvbench.runners.vllm.attached import AttachedBackend
+        from kvbench.runners.vllm.backend import VllmBackend
+
+        if config.url:
+            return AttachedBackend(config, note)
+        return VllmBackend(config, folder, note)
     from kvbench.runners.engine.backend import EngineBackend  # torch comes in here
 
     return EngineBackend(config)
 
 
-def make_workload(config: RunConfig, vocab: int, tokenizer: Path, capacity: DeviceCapacity) -> Workload:
+def make_workload(config: RunConfig, vocab: int, tokenizer: Path, capacity: DeviceCapacity, salt: str | None = None) -> Workload:
     """The workload of a run.
 
     Args:
+        salt: makes all its tokens others than those of any other salt, as servers that were there before may know those.
         vocab: token ids are drawn from ``0 .. vocab - 1``.
         tokenizer: the model's ``tokenizer.json``, read only for text.
         capacity: of the device pool.
@@ -31,6 +56,17 @@ def make_workload(config: RunConfig, vocab: int, tokenizer: Path, capacity: Devi
     Raises:
         UsageError: the files it names cannot be used.
     """
+    prefix: list[int] = []
+    if salt is not None:
+        config = config.model_copy(update={"seed": Draws(config.seed, "salt", salt).integers(1, 0, 2**63)[0]})
+        prefix = Draws(config.seed, "prefix").integers(SALT_TOKENS, 0, vocab)
+    if config.experiment == "trace":
+        from kvbench.experiments.trace import make_trace
+
+        return make_trace(config, vocab, tokenizer)
     from kvbench.experiments.cyclic import make_cyclic
 
-    return make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), vocab, tokenizer)
+    docs = given_or(config.docs, DEFAULT_DOCS)
+    if config.docs == "auto" and config.runner == "vllm":
+        docs = math.ceil(AUTO_RATIO * capacity.tokens / config.doc_tokens)
+    return make_cyclic(config, docs, vocab, tokenizer, prefix)

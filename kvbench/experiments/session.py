@@ -6,23 +6,23 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import kvbench
 from kvbench.config import RunConfig
-from kvbench.environment import describe_machine
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
 from kvbench.experiments.catalog import make_backend, make_workload
+from kvbench.experiments.foresight import Foresight
+from kvbench.experiments.manifest import first_manifest, full_manifest
 from kvbench.experiments.watcher import Watcher
 from kvbench.experiments.workload import Workload
 from kvbench.records import PassRecord, RequestRecord
 from kvbench.runfolder import RunFolder, read_run
-from kvbench.runners.base import Backend, Clock, ClosedLoop, ColdStart, Pace, Request, Runner
-from kvbench.runners.profiles import PROFILES
-from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.base import Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, Request, Runner
+from kvbench.workloads.arrivals import at_rate
+from kvbench.workloads.draws import Draws
+from kvbench.workloads.passes import Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
             status ``interrupted``.
     """
     path = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{config.experiment}"
-    with RunFolder(path, _first_manifest(config, command)) as folder, ExitStack() as stack:
+    with RunFolder(path, first_manifest(config, command)) as folder, ExitStack() as stack:
         try:
             watcher.note(f"loading {config.model}")
-            backend = make_backend(config)
+            backend = make_backend(config, path, watcher.note)
             stack.callback(backend.close)
             workload = _prepare(config, backend, folder, watcher)
             _measure(config, backend, workload, folder, watcher)
@@ -71,31 +71,27 @@ def _measure(config: RunConfig, backend: Backend, workload: Workload, folder: Ru
     host_tokens: dict[str, int | None] = folder.manifest["capacity"]["host_tokens"]
     clock = Clock()
     for repeat in range(config.repeats):
+        if backend.nonce is not None and repeat > 0:  # the servers know the documents of the repeat before
+            workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, f"{backend.nonce}/{repeat}")
         for arm in rotated(config.tier, repeat):
-            runner = backend.start(ColdStart(arm, repeat, host_tokens[arm], folder.path), clock)
-            predictor = _predictor(config, backend, host_tokens[arm])
+            start = ColdStart(arm, repeat, host_tokens[arm], folder.path)
+            runner, foresight = backend.start(start, clock), Foresight(config, backend, start)
             try:
                 folder.describe_arm(arm, runner.describe())
                 for plan in workload.passes:
-                    requests, pace = workload.requests(arm, repeat, plan), workload.pace(plan) or ClosedLoop(config.concurrency)
-                    prediction = _predict(predictor, requests, pace)
+                    requests, pace = workload.requests(arm, repeat, plan), workload.pace(plan) or _pace(config, plan)
+                    prediction = foresight.of(requests, pace)
                     watcher.pass_started(arm, repeat, plan.name)
                     folder.append_pass(_run_pass(runner, requests, pace, prediction, folder, watcher))
             finally:
                 runner.close()
 
 
-def _predictor(config: RunConfig, backend: Backend, host_tokens: int | None) -> Predictor | None:
-    """What foresees the hits of one arm and repeat; cold, as its runner is. ``None`` where the semantics are not known."""
-    if backend.profile is None:
-        return None
-    pool = backend.capacity
-    return Predictor(PROFILES[backend.profile], Capacity(pool.tokens, pool.block_size, host_tokens, config.chunk_tokens))
-
-
-def _predict(predictor: Predictor | None, requests: Sequence[Request], pace: Pace) -> dict[str, Any] | None:
-    """The prediction of the next pass: a promise where requests are sent one at a time, else an estimate."""
-    return None if predictor is None else predictor.predict(requests).to_json() | {"exact": pace == ClosedLoop(1)}
+def _pace(config: RunConfig, plan: Pass) -> Pace:
+    """When the requests of a pass are sent that has no times of its own; the same times in every arm and repeat."""
+    if config.rate is None:
+        return ClosedLoop(config.concurrency)
+    return OpenLoop(at_rate(config.arrivals, len(plan.doc_ids), config.rate, Draws(config.seed, "arrivals", plan.index)))
 
 
 def _run_pass(
@@ -119,10 +115,22 @@ def _run_pass(
         pass_index=place.pass_index,
         requests=len(records),
         failed=sum(record.error is not None for record in records),
-        wall_s=max(record.last_token_s or record.end_s for record in records) - min(record.sent_s for record in records),
+        wall_s=_wall_s(records),
         totals=totals,
         prediction=prediction,
     )
+
+
+def _wall_s(records: Sequence[RequestRecord]) -> float | None:
+    """First send to last token; ``None`` where no request has a last token."""
+    if all(record.last_token_s is None for record in records):
+        return None
+    return max(record.last_token_s or record.end_s for record in records) - min(_start(record) for record in records)
+
+
+def _start(record: RequestRecord) -> float:
+    """When a request was sent; for one that never was, when it was to be."""
+    return record.scheduled_s if record.sent_s is None else record.sent_s
 
 
 def rotated(arms: tuple[str, ...], repeat: int) -> tuple[str, ...]:
@@ -133,59 +141,16 @@ def rotated(arms: tuple[str, ...], repeat: int) -> tuple[str, ...]:
 
 def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Watcher) -> Workload:
     """Make the workload, refuse what cannot run, complete the manifest, warm up."""
-    workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity)
+    workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, backend.nonce and f"{backend.nonce}/0")
     for size in workload.sizes():
         backend.check(*size)
-    folder.update(**_full_manifest(config, backend, workload))
+    folder.update(**full_manifest(config, backend, workload))
     for host_tokens in folder.manifest["capacity"]["host_tokens"].values():
         backend.check_memory(host_tokens)
     watcher.note("warming up")
     backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
     watcher.started(config.repeats * len(config.tier) * sum(len(plan.doc_ids) for plan in workload.passes))
     return workload
-
-
-def _first_manifest(config: RunConfig, command: list[str]) -> dict[str, Any]:
-    """What is known before the model is loaded."""
-    return {
-        "kvbench": kvbench.__version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command,
-        "config": config.resolved(),
-    }
-
-
-def _full_manifest(config: RunConfig, backend: Backend, workload: Workload) -> dict[str, Any]:
-    """What the model, the workload and the machine add."""
-    described, pool = backend.describe(), backend.capacity
-    working_set = workload.working_set_tokens()
-    return {
-        "seeds": {"workload": config.seed, "weights": described["weights_seed"]},
-        "nonce": None,
-        "arms": [{"name": arm, "command": None} for arm in config.tier],
-        "profile": backend.profile,
-        "model": described["model"],
-        "capacity": {
-            "device_tokens": pool.tokens,
-            "block_size": pool.block_size,
-            "host_tokens": {arm: _host_tokens(config, arm, backend, workload) for arm in config.tier},
-            "chunk_tokens": None if set(config.tier) == {"none"} else config.chunk_tokens,
-        },
-        "workload": workload.describe() | {"working_set_tokens": working_set},
-        "working_set_ratio": round(working_set / pool.tokens, 4),
-        "environment": {**describe_machine(), **described["device"]},
-    }
-
-
-def _host_tokens(config: RunConfig, arm: str, backend: Backend, workload: Workload) -> int | None:
-    """Size of an arm's host tier in tokens, of which whole chunks can be used; ``None`` for an arm without one."""
-    if arm == "none":
-        return None
-    if config.host_tokens is not None:
-        return config.host_tokens
-    if config.host_gib == "auto":
-        return workload.working_set_chunks(config.chunk_tokens) * config.chunk_tokens
-    return int(config.host_gib * 2**30) // backend.bytes_per_token
 
 
 def _check(path: Path) -> list[str]:
@@ -197,11 +162,13 @@ def _check(path: Path) -> list[str]:
 
 def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchError:
     """Close a run that did not come to its end; returns the error to raise, which names the folder if it holds anything."""
-    if not _measured(folder.path):
+    if not _measured(folder.path) and not any(folder.path.glob("*.log")):
         folder.close()
         shutil.rmtree(folder.path)
         return error
     folder.finish("interrupted", [reason])
+    if not _measured(folder.path):
+        return type(error)(f"{error}; the servers' logs are in {folder.path}")
     return type(error)(f"{error}; what was measured is in {folder.path} (kvbench report {folder.path})")
 
 

@@ -90,8 +90,9 @@ class Runner(Protocol):
 class Backend(Protocol):
     """What arms are started on: a loaded model, or the means to start servers of one."""
 
-    profile: str | None
-    """Name of the cache semantics that a prediction of its hits must follow; ``None`` where none is known."""
+    @property
+    def nonce(self) -> str | None:
+        """Makes the workload's tokens new to servers that were there before; ``None`` where every arm starts cold."""
 
     @property
     def vocab(self) -> int:
@@ -102,12 +103,22 @@ class Backend(Protocol):
         """Where the model's ``tokenizer.json`` is, if it has one."""
 
     @property
-    def bytes_per_token(self) -> int:
-        """KV bytes a token takes."""
+    def bytes_per_token(self) -> int | None:
+        """KV bytes a token takes; ``None`` where that is not known."""
 
     @property
     def capacity(self) -> DeviceCapacity:
         """The device pool of every arm."""
+
+    @property
+    def chunk_tokens(self) -> int:
+        """What a host tier stores and evicts at once."""
+
+    def profile(self, arm: str) -> str | None:
+        """Name of the cache semantics of an arm; ``None`` where none is known, and nothing of it can be predicted."""
+
+    def host_room(self, tokens: int) -> int:
+        """Size of a host tier, in tokens, that keeps so many and evicts none."""
 
     def describe(self) -> dict[str, Any]:
         """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from kvbench.errors import RunFailed, UsageError
+from kvbench.errors import UsageError
 from kvbench.workloads.draws import Draws
+from kvbench.workloads.prompt_text import PromptText
 
 
 class Documents(Protocol):
@@ -52,26 +54,28 @@ class MadeDocuments:
 class TextDocuments:
     """The text files of a folder and of the folders in it, by name, each with its own length."""
 
-    def __init__(self, folder: Path, tokenizer: Path, vocab: int) -> None:
+    def __init__(self, folder: Path, tokenizer: Path, vocab: int, prefix: Sequence[int] = ()) -> None:
         """Read and tokenise every file; hidden files are left out, and no special tokens are added.
 
         Args:
             folder: holds UTF-8 text files.
             tokenizer: the model's ``tokenizer.json``.
             vocab: the model knows the ids below it.
+            prefix: tokens put in front of every document.
 
         Raises:
             UsageError: no such folder, no file in it, a file that is not text or is empty, no tokenizer, or one of another model.
         """
         files = _text_files(folder)
-        encode = _load_tokenizer(tokenizer)
+        text = PromptText(tokenizer, "--documents")
         self.names: list[str] | None = [file.relative_to(folder).as_posix() for file in files]
-        self._tokens: list[list[int]] = [encode.encode(_read_text(file), add_special_tokens=False).ids for file in files]
+        self._tokens: list[list[int]] = [text.plain(_read_text(file)) for file in files]
         for file, tokens in zip(files, self._tokens, strict=True):
             if not tokens:
                 raise UsageError(f"--documents: {file} holds no text; remove it or fill it")
             if max(tokens) >= vocab:
                 raise UsageError(f"{tokenizer}: gives token {max(tokens):,}, and the model's vocabulary ends at {vocab - 1:,}: not its own")
+        self._tokens = [[*prefix, *tokens] for tokens in self._tokens]
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -110,16 +114,3 @@ def _read_text(file: Path) -> str:
     if "\0" in text:
         raise UsageError(f"--documents: {file} is not text (it has NUL bytes); remove it from the folder")
     return text
-
-
-def _load_tokenizer(file: Path) -> Any:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise RunFailed("--documents needs the package tokenizers; pip install 'kvbench[engine]'") from None
-    if not file.is_file():
-        raise UsageError(f"--documents needs the model's tokenizer, and {file} does not exist; name a --model folder that has one")
-    try:
-        return Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise UsageError(f"{file}: not a tokenizer ({error})") from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvbench.runners.profiles import DOCUMENTS, ENGINE
+from kvbench.runners.profiles import DOCUMENTS, ENGINE, VLLM, Profile
+from kvbench.runners.simulator.host_tier import HostTier, chunks_to_hold
 from kvbench.runners.simulator.simulator import Capacity, make_simulator
 from simulator.workloads import prompt
 
@@ -81,3 +82,21 @@ def test_blocks_and_chunks(k: int) -> None:
     assert found == brute_blocks(1345, chunks)
     hits = sum(host for _, host, _ in found[10:20])
     assert hits == (48_640 if k == 10 else 0)  # re-read in order: all or nothing again
+
+
+def kept(chunks: int, capacity: int, profile: Profile) -> int:
+    """Chunks left in a tier after as many were stored, one request's after the other's."""
+    assert profile.host is not None
+    tier = HostTier(capacity, 256, profile.host)
+    for first in range(0, chunks, 19):
+        tier.store(range(first, min(first + 19, chunks)))
+    return len(tier)
+
+
+@pytest.mark.parametrize("profile", [ENGINE, VLLM], ids=["engine", "vllm"])
+@pytest.mark.parametrize("chunks", [*range(40), 190, 800, 4000])
+def test_the_smallest_tier_that_evicts_nothing(profile: Profile, chunks: int) -> None:
+    assert profile.host is not None
+    capacity = chunks_to_hold(chunks, profile.host)
+    assert kept(chunks, capacity, profile) == chunks
+    assert chunks == 0 or kept(chunks, capacity - 1, profile) < chunks

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kvbench.models.kv_size import kv_size
+from kvbench.models.shapes import kv_bytes_per_token
 from kvbench.runners.profiles import DOCUMENTS, ENGINE, PROFILES, VLLM, DeviceRules, Profile
 from kvbench.runners.simulator.simulator import Capacity, make_simulator
 from simulator.workloads import cyclic, prompt, read_passes, totals
@@ -60,6 +62,29 @@ def test_reread_in_order_hits_follow_the_formula_at_every_pool(documents: int, b
             left = max(0, min(blocks, capacity - (documents - 1) * blocks))
             expected = left if tail_first or capacity >= documents * blocks else 0
             assert hits == [expected if index else 0] * documents
+
+
+@pytest.mark.parametrize(("tokens", "output"), [(20, 1), (20, 5), (22, 1), (22, 3), (22, 8)])
+def test_output_and_blocks_that_are_not_full_shift_the_formula(tokens: int, output: int) -> None:
+    """Prompts of 5 full blocks of 4: full blocks of output count as the document's, and one that is not full is a block less of C."""
+    rules = with_device(ENGINE, computes_last=False)
+    full, rest = divmod(tokens + output - 1, 4)
+    blank = int(rest > 0)
+    for capacity in range(full + blank, 4 * full + blank + 3):
+        simulator = make_simulator(rules, Capacity(capacity * 4, 4))
+        for index in range(3):
+            hits = [simulator.read([document] * tokens, output).device for document in range(4)]
+            left = max(0, min(5, capacity - blank - 3 * full))
+            assert hits == [4 * left if index else 0] * 4
+
+
+# sizes
+
+
+def test_kv_bytes_per_token() -> None:
+    qwen = kv_size("qwen2.5-1.5b", "bfloat16", 5025)
+    assert qwen.bytes_per_token == kv_bytes_per_token(28, 2, 128, 2) == 28_672
+    assert round(qwen.gib(50_110), 2) == 1.34
 
 
 # engine

@@ -9,9 +9,9 @@ import pytest
 
 from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, RunConfig
 from kvbench.experiments.cyclic import make_cyclic
+from kvbench.rates import Rates
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.rates import Rates
 from kvbench.runners.simulator.simulator import Capacity
 
 RATES = Rates(prefill=10_000, restore=500_000, overhead_ms=5)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from traces import mooncake_file
 
 from kvbench.errors import UsageError
 from kvbench.runners.simulator.block_trace import BlockTrace
 from kvbench.runners.simulator.replay import replay
 from kvbench.runners.simulator.stack_distance import hit_curve, smallest_capacities
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 
 ANY_BLOCKS = st.lists(st.lists(st.integers(0, 11), max_size=9, unique=True), max_size=14)
@@ -95,15 +94,12 @@ PUBLISHED = {
     ("conversation", True): [0.3664, 0.3637, 0.3546, 0.3257, 0.2116, 0.0445],
     ("synthetic", True): [0.6396, 0.6396, 0.6396, 0.6242, 0.4239, 0.0841],
 }
-"""Of ``../shared/data/README.md``."""
+"""Counted by a script of its own, with the leading-run rule; head first (False) and tail first (True)."""
 
 
 @pytest.fixture(scope="module", params=["conversation", "synthetic"])
 def mooncake(request: pytest.FixtureRequest) -> tuple[str, BlockTrace]:
-    file = DATA / f"mooncake_{request.param}_trace.jsonl"
-    if not file.is_file():
-        pytest.skip(f"the trace {file} is not here")
-    with file.open(encoding="utf-8") as lines:
+    with mooncake_file(request.param).open(encoding="utf-8") as lines:
         return request.param, BlockTrace.of(json.loads(line)["hash_ids"] for line in lines)
 
 

@@ -12,11 +12,11 @@ import torch
 
 from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, RunConfig, given_or
 from kvbench.errors import OutOfMemory, RunFailed
+from kvbench.models.shapes import WEIGHT_SEED
 from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
 from kvbench.runners.engine.engine import Engine, EngineConfig, check_request
 from kvbench.runners.engine.model import Model, count_parameters, load_model
 from kvbench.runners.engine.runner import EngineRunner, memory_errors
-from kvbench.shapes import WEIGHT_SEED
 from kvbench.workloads.draws import Draws
 
 GIB = 2**30
@@ -25,7 +25,7 @@ GIB = 2**30
 class EngineBackend:
     """A loaded model from which each arm gets an engine of its own, cold."""
 
-    profile: str | None = "engine"
+    nonce = None
 
     def __init__(self, config: RunConfig) -> None:
         """Load the model.
@@ -35,6 +35,7 @@ class EngineBackend:
             RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
         """
         self._config = config
+        self.chunk_tokens = config.chunk_tokens
         block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE)
         self.capacity = DeviceCapacity(given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // block_size * block_size, block_size)
         self._device = _find_device(config.device)
@@ -58,6 +59,14 @@ class EngineBackend:
     def bytes_per_token(self) -> int:
         """KV bytes a token takes."""
         return self._model.shape.bytes_per_token
+
+    def profile(self, arm: str) -> str | None:
+        """The engine's own, on every arm."""
+        return "engine"
+
+    def host_room(self, tokens: int) -> int:
+        """The tier evicts only what has no room."""
+        return tokens
 
     def describe(self) -> dict[str, Any]:
         """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""

@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from kvbench.errors import UsageError
+from kvbench.models.shapes import SHAPES, WEIGHT_SEED
 from kvbench.runners.engine import compiled
 from kvbench.runners.engine.attention import NAME, PagedStep
 from kvbench.runners.engine.kv_store import KVShape
 from kvbench.runners.engine.packed import pack_linears
-from kvbench.shapes import SHAPES, WEIGHT_SEED
 
 ARCHITECTURES = (
     "LlamaForCausalLM",
@@ -105,7 +105,9 @@ class Model:
     @torch.inference_mode()
     def logits(self, tokens: list[int], positions: list[int], step: PagedStep, rows: list[int]) -> torch.Tensor:
         """Run one step and return the logits of the listed rows, ``[len(rows), vocab]``; the step's rows get their KV written."""
-        device = self.network.device
+        device, kept = self.network.device, len(rows)
+        if self.compiled:
+            tokens, positions, rows = (compiled.at_least_two(items) for items in (tokens, positions, rows))
         inputs: dict[str, Any] = {
             "input_ids": torch.tensor([tokens], device=device),
             "position_ids": torch.tensor([positions], device=device),
@@ -117,7 +119,7 @@ class Model:
                 output = self.network(**inputs)
         else:
             output = self.network(**inputs, paged=step)
-        logits: torch.Tensor = output.logits[0]
+        logits: torch.Tensor = output.logits[0, :kept]
         return logits
 
 

@@ -63,14 +63,12 @@ class EngineRunner:
                     on_end(self._record(in_flight.pop(sequence), sequence, alone))
             engine.drain()
         after = engine.snapshot()
-        grown = {name: after[name] - before[name] for name in ("evicted_tokens", "stored_tokens", "loaded_tokens")}
-        return PassTotals(before, after, engine.pool.peak_used * engine.config.block_size, **grown)
+        evicted, stored, loaded = (after[name] - before[name] for name in ("evicted_tokens", "stored_tokens", "loaded_tokens"))
+        return PassTotals(before, after, engine.pool.peak_used * engine.config.block_size, evicted, stored, loaded)
 
     def take_events(self) -> list[dict[str, object]]:
         """The engine's events since the last call."""
-        engine = self._require_engine()
-        events, engine.events = engine.events, []
-        return events
+        return self._require_engine().take_events()
 
     def close(self) -> None:
         """Let go of the pool and the tier, so that the next engine finds their memory free."""

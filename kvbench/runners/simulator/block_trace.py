@@ -25,7 +25,7 @@ class BlockTrace:
     starts: Integers
 
     @classmethod
-    def of(cls, requests: Iterable[Sequence[int]]) -> BlockTrace:
+    def of(cls, requests: Iterable[Sequence[int] | Integers]) -> BlockTrace:
         """The trace of these requests; they are gone through once, and none is kept."""
         ids: list[npt.NDArray[np.int64]] = []
         lengths = [0]

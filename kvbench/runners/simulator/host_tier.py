@@ -9,6 +9,16 @@ from kvbench.runners.simulator.eviction import Eviction, Key
 from kvbench.runners.simulator.lru import LRU
 
 
+def chunks_to_hold(chunks: int, rules: HostRules) -> int:
+    """The smallest capacity, in chunks, of a tier that keeps ``chunks`` of them and evicts none."""
+    if rules.watermark == 1 or chunks == 0:
+        return chunks
+    capacity = int(chunks / rules.watermark)
+    while chunks >= rules.watermark * capacity:  # the condition of eviction itself, so that rounding cannot tell otherwise
+        capacity += 1
+    return capacity
+
+
 class HostTier:
     """Room for ``capacity`` chunks under a profile's rules; positions are tokens from the start of the prompt."""
 
@@ -17,6 +27,8 @@ class HostTier:
         self.chunk_tokens = chunk_tokens
         self._rules = rules
         self._kept: Eviction = LRU()
+        self.exact = True
+        """Whether the hits so far are certain: not if a background job evicted, whose time nobody knows."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -72,7 +84,9 @@ class HostTier:
 
     def _store_what_fits(self, keys: Sequence[Key]) -> None:
         """Add new chunks while there is room, a request's tail before its head in the order of eviction; then the background job."""
-        new = [key for key in keys if key not in self._kept][: self.capacity - len(self._kept)]
-        self._kept.use(new[::-1])
+        new = [key for key in keys if key not in self._kept]
+        room = self.capacity - len(self._kept)
+        self._kept.use(new[:room][::-1])
+        self.exact &= len(new) <= room and len(self._kept) < self._rules.watermark * self.capacity
         while len(self._kept) and len(self._kept) >= self._rules.watermark * self.capacity:
             self._kept.evict(max(1, int(len(self._kept) * self._rules.evicted_share)))

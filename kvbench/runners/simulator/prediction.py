@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kvbench.rates import Rates
 from kvbench.runners.base import Request
 from kvbench.runners.profiles import Profile
-from kvbench.runners.simulator.rates import Rates
 from kvbench.runners.simulator.simulator import Capacity, TierTokens, make_simulator
 
 
@@ -16,13 +16,15 @@ from kvbench.runners.simulator.simulator import Capacity, TierTokens, make_simul
 class Prediction:
     """One pass. ``tokens`` and ``ttft_ms`` are by request, in the order of sending; times are ``None`` without the rates they need.
 
-    Tokens are exact for requests sent one at a time to an engine of this profile; for any others they are an estimate.
+    Tokens are exact for requests sent one at a time to an engine of this profile, unless ``exact`` is false; for any others they are an
+    estimate.
     """
 
     profile: str
     tokens: tuple[TierTokens, ...]
     ttft_ms: tuple[float | None, ...]
     rates: Rates | None
+    exact: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Sums by tier, then device, host and computed tokens of each request, then its predicted TTFT in ms."""
@@ -34,6 +36,7 @@ class Prediction:
             "computed": computed,
             "requests": [list(tokens) for tokens in self.tokens],
             "ttft_ms": list(self.ttft_ms),
+            "exact": self.exact,
             "rates": None if self.rates is None else asdict(self.rates),
         }
 
@@ -56,4 +59,4 @@ class Predictor:
         read = self._simulator.read
         tokens = tuple(read(request.prompt, request.output_tokens, request.place.doc_id) for request in requests)
         times = tuple(None if self._rates is None else self._rates.ttft_ms(part) for part in tokens)
-        return Prediction(self._profile.name, tokens, times, self._rates)
+        return Prediction(self._profile.name, tokens, times, self._rates, self._simulator.exact)

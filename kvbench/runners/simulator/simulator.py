@@ -59,6 +59,10 @@ class Footprint(NamedTuple):
 class Simulator(Protocol):
     """Predicts requests in the order in which they are sent, from a cold start, at concurrency 1."""
 
+    @property
+    def exact(self) -> bool:
+        """Whether what was predicted so far is certain, or hangs on the moment at which a background job ran."""
+
     def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
         """Run one request; changes what the tiers hold.
 
@@ -102,6 +106,11 @@ class BlockSimulator:
         if capacity.host_tokens is not None:
             self._tier = HostTier(capacity.host_tokens // self.chunk_tokens, self.chunk_tokens, host)
 
+    @property
+    def exact(self) -> bool:
+        """See :class:`Simulator`."""
+        return self._tier is None or self._tier.exact
+
     def run(self, request: Footprint) -> TierTokens:
         """Run one request; changes what the tiers hold.
 
@@ -132,6 +141,11 @@ class PromptSimulator:
         self._blocks = Prefixes(self._tiers.block_size)
         self._chunks = None if capacity.host_tokens is None else Prefixes(self._tiers.chunk_tokens)
 
+    @property
+    def exact(self) -> bool:
+        """See :class:`Simulator`."""
+        return self._tiers.exact
+
     def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
         """Run one request; see :class:`Simulator`. ``document`` is not looked at."""
         tokens = array("q", prompt)
@@ -142,6 +156,8 @@ class PromptSimulator:
 
 class DocumentSimulator:
     """Source 001's three rules: found on the device, done; found in the host tier, loaded; found nowhere, computed and kept in both."""
+
+    exact = True
 
     def __init__(self, capacity: Capacity) -> None:
         self._device = DocumentCache(capacity.device_tokens)

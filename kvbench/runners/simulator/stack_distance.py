@@ -41,12 +41,20 @@ class HitCurve:
         """Share of block accesses that hit, 0 to 1; ``None`` for a trace without any."""
         return self.hits_at(capacity) / self.accesses if self.accesses else None
 
+    def smallest(self, share: float) -> int:
+        """The smallest capacity in blocks that hits this share of what a pool without a limit hits; 0 to 1."""
+        return int(np.searchsorted(self.hits, np.ceil(share * self.hits_at(None)), side="left"))
+
 
 def hit_curve(trace: BlockTrace, tail_first: bool) -> HitCurve:
     """Hits at every capacity; arguments and errors as :func:`smallest_capacities`."""
-    needed = smallest_capacities(trace, tail_first)
+    return curve_of(smallest_capacities(trace, tail_first))
+
+
+def curve_of(needed: Integers) -> HitCurve:
+    """Hits at every capacity, from the smallest capacity of each access."""
     by_capacity = np.bincount(needed[needed != NEVER], minlength=1)
-    return HitCurve(np.cumsum(by_capacity), trace.accesses)
+    return HitCurve(np.cumsum(by_capacity), len(needed))
 
 
 def smallest_capacities(trace: BlockTrace, tail_first: bool) -> Integers:

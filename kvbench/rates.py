@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from kvbench.errors import UsageError
-from kvbench.runners.simulator.simulator import TierTokens
+
+TierTokens = tuple[int, int, int]
+"""Prompt tokens of a request that were found on the device, loaded from the host, computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Rates:
 
     def ttft_ms(self, tokens: TierTokens) -> float | None:
         """Predicted time to first token of a request alone on the machine, in ms."""
-        parts = [(tokens.computed, self.prefill), (tokens.host, self.restore)]
+        _, host, computed = tokens
+        parts = [(computed, self.prefill), (host, self.restore)]
         if any(count and not rate for count, rate in parts):
             return None
         return self.overhead_ms + sum(count / rate * 1e3 for count, rate in parts if count and rate)
@@ -53,11 +55,13 @@ def fit_rates(measured: Iterable[tuple[TierTokens, float]]) -> FittedRates:
     Raises:
         UsageError: there is none with a TTFT above 0.
     """
+    from scipy.optimize import nnls  # late: it takes longer to import than a plan takes, which only uses rates
+
     rows = [(tokens, ttft) for tokens, ttft in measured if ttft > 0]
     if not rows:
         raise UsageError("rates cannot be fitted: no request with known tokens by tier and a TTFT above 0")
     ttft = np.array([time for _, time in rows])
-    parts = np.array([(1.0, tokens.computed, tokens.host) for tokens, _ in rows])
+    parts = np.array([(1.0, computed, host) for (_, host, computed), _ in rows])
     overhead, per_computed, per_loaded = nnls(parts / ttft[:, None], np.ones(len(rows)))[0].tolist()
     rates = Rates(_rate(per_computed), _rate(per_loaded), overhead)
     errors = np.abs(parts @ np.array([overhead, per_computed, per_loaded]) / ttft - 1)

@@ -1,0 +1,153 @@
+"""What simulated arms are started from: a profile, the sizes, and the rates that turn tokens into times. No model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kvbench.calibration import calibrate, describe_fit
+from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, RunConfig, given_or
+from kvbench.errors import UsageError
+from kvbench.models.config import count_of, read_config, text_part
+from kvbench.models.kv_size import kv_size
+from kvbench.rates import Rates
+from kvbench.runfolder import read_run
+from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
+from kvbench.runners.profiles import PROFILES
+from kvbench.runners.simulator.host_tier import chunks_to_hold
+from kvbench.runners.simulator.prediction import Predictor
+from kvbench.runners.simulator.runner import SimulatorRunner
+from kvbench.runners.simulator.simulator import Capacity
+
+
+class SimulatorBackend:
+    """A profile at given sizes, from which each arm gets a cold simulator."""
+
+    nonce = None
+
+    def __init__(self, config: RunConfig) -> None:
+        """Read the model's sizes and the run that rates are fitted to.
+
+        Raises:
+            UsageError: the model's config cannot be used, or the run to calibrate with tells too little.
+        """
+        self._profile = PROFILES[config.profile]
+        self.chunk_tokens = config.chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
+        self._config = config
+        model = read_config(config.model)
+        text = text_part(model)
+        self._vocab = count_of(text, config.model, "vocab_size")
+        self._max_tokens: int | None = text.get("max_position_embeddings")
+        self._longest = 1
+        """Tokens of the longest request checked so far, on which it hangs what a token takes where layers have a window."""
+        # Whole documents have no blocks: their pool is used to the token.
+        block_size = 1 if self._profile.device is None else given_or(config.block_size, DEFAULT_BLOCK_SIZE)
+        self.capacity = DeviceCapacity(given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // block_size * block_size, block_size)
+        self._rates, self._described_rates = _find_rates(config)
+
+    @property
+    def vocab(self) -> int:
+        """Token ids are below this."""
+        return self._vocab
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where the model's ``tokenizer.json`` is, if it has one."""
+        return Path(self._config.model) / "tokenizer.json"
+
+    @property
+    def bytes_per_token(self) -> int:
+        """KV bytes a token takes.
+
+        Raises:
+            UsageError: the model's KV is of a kind that has no rule.
+        """
+        try:
+            return kv_size(self._config.model, self._config.dtype, self._longest).bytes_per_token
+        except UsageError as error:
+            raise UsageError(f"{str(error).partition(';')[0]}; give --host-tokens in place of --host-gib") from None
+
+    def profile(self, arm: str) -> str | None:
+        """The one that is simulated, on every arm."""
+        return self._profile.name
+
+    def host_room(self, tokens: int) -> int:
+        """As the profile's watermark asks."""
+        if self._profile.host is None:
+            return tokens
+        return chunks_to_hold(tokens // self.chunk_tokens, self._profile.host) * self.chunk_tokens
+
+    def describe(self) -> dict[str, Any]:
+        """``model`` and ``device`` as the manifest shows them, ``weights_seed``, and ``rates`` with the fit they come from."""
+        try:
+            bytes_per_token: int | None = self.bytes_per_token
+        except UsageError:  # a size in tokens needs none
+            bytes_per_token = None
+        return {
+            "model": {"name": self._config.model, "vocab": self._vocab, "bytes_per_token": bytes_per_token},
+            "device": {"device": None},
+            "weights_seed": None,
+            "rates": self._described_rates,
+        }
+
+    def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
+        """Refuse a request that could never run.
+
+        Raises:
+            UsageError: it is empty, or longer than the pool or the model allows, with the sizes.
+        """
+        self._longest = max(self._longest, prompt_tokens + output_tokens)
+        size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
+        if not prompt_tokens:
+            raise UsageError(f"{name}: the prompt holds no token; raise --doc-tokens or --question-tokens")
+        if self._max_tokens is not None and prompt_tokens + output_tokens > self._max_tokens:
+            limit = f"{self._max_tokens:,} tokens that model {self._config.model} was made for"
+            raise UsageError(f"{size} exceed the {limit}; shorten the documents")
+        block = self.capacity.block_size
+        reserved = 0 if self._profile.device is None else self._profile.device.reserved_blocks
+        needed = (-(-(prompt_tokens + output_tokens - 1) // block) + reserved) * block
+        if needed > self.capacity.tokens:
+            raise UsageError(
+                f"{size} need a pool of {needed:,} tokens, this one has {self.capacity.tokens:,}; --kv-tokens {needed} holds it"
+            )
+
+    def check_memory(self, host_tokens: int | None) -> None:
+        """Nothing is kept but the ids of blocks and chunks."""
+
+    def warm_up(self, prompt_tokens: int) -> None:
+        """There is nothing to warm up."""
+
+    def start(self, arm: ColdStart, clock: Clock) -> SimulatorRunner:
+        """A cold simulator, with a clock of its own."""
+        pool = self.capacity
+        capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, self._config.chunk_tokens)
+        return SimulatorRunner(Predictor(self._profile, capacity, self._rates))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _find_rates(config: RunConfig) -> tuple[Rates | None, dict[str, Any] | None]:
+    """The rates of a run, given or fitted, and what the manifest says of them; ``None`` where there are none.
+
+    Raises:
+        UsageError: the run to calibrate with tells no rate that an arm of this one needs.
+    """
+    given = Rates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0)
+    if config.calibrate is None:
+        return (None, None) if given.prefill is None else (given, {**asdict(given), "fit": None})
+    run = read_run(config.calibrate)
+    fitted = calibrate(run)
+    rates = Rates(
+        given.prefill or fitted.rates.prefill,
+        given.restore or fitted.rates.restore,
+        fitted.rates.overhead_ms if config.overhead_ms is None else config.overhead_ms,
+    )
+    if rates.prefill is None:
+        raise UsageError(f"--calibrate {run.path}: no request of it tells the time of computing; give --prefill-rate")
+    if rates.restore is None and config.has_tier:
+        raise UsageError(
+            f"--calibrate {run.path}: no request of it tells the time of a load from a host tier; give --restore-rate, or --tier none"
+        )
+    return rates, describe_fit(run, fitted) | asdict(rates)

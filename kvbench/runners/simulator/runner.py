@@ -1,0 +1,84 @@
+"""The simulator as a runner: writes down what each request would go through, on a clock that only predicted times move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvbench.rates import Rates
+from kvbench.records import PassTotals, RequestRecord
+from kvbench.runners.base import ClosedLoop, Pace, Request
+from kvbench.runners.simulator.prediction import Predictor
+from kvbench.runners.simulator.simulator import TierTokens
+
+COUNTERS = ("requests", "prompt_tokens", "device_hit_tokens", "host_hit_tokens", "computed_tokens")
+
+
+class SimulatorRunner:
+    """One cold simulator. Requests go one at a time, in the order of sending, and each has the machine for itself."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self._now = 0.0
+        """Seconds on the virtual clock, which stands still where no time is predicted."""
+        self._counters = dict.fromkeys(COUNTERS, 0)
+
+    def describe(self) -> dict[str, Any]:
+        """There is no server."""
+        return {"command": None}
+
+    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+        """Predict all requests; see :class:`kvbench.runners.base.Runner`.
+
+        In an open loop each is sent at its own time. What is not modelled, whatever the pace: waiting for another request, and output
+        tokens, which take no time and have none.
+        """
+        before = dict(self._counters)
+        start = self._now
+        prediction = self._predictor.predict(requests)
+        for number, request in enumerate(requests):
+            tokens, ttft = prediction.tokens[number], prediction.ttft_ms[number]
+            due = self._now if isinstance(pace, ClosedLoop) else start + pace.times_s[number]
+            record = _record(request, tokens, ttft, due, prediction.rates)
+            self._now = max(self._now, record.end_s)
+            for name, count in zip(COUNTERS, (1, len(request.prompt), *tokens), strict=True):
+                self._counters[name] += count
+            on_end(record)
+        loaded = self._counters["host_hit_tokens"] - before["host_hit_tokens"]
+        return PassTotals(before, dict(self._counters), None, None, None, loaded)
+
+    def take_events(self) -> list[dict[str, object]]:
+        """There are none."""
+        return []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _record(request: Request, tokens: TierTokens, ttft_ms: float | None, due_s: float, rates: Rates | None) -> RequestRecord:
+    """The record of a request: its tokens, and its times where there are rates."""
+    first = None if ttft_ms is None else due_s + ttft_ms / 1e3
+    return RequestRecord(
+        place=request.place,
+        prompt_tokens=len(request.prompt),
+        prompt_tokens_sent=len(request.prompt),
+        output_tokens=request.output_tokens,
+        cached_tokens_device=tokens.device,
+        cached_tokens_host=tokens.host,
+        computed_tokens=tokens.computed,
+        attribution="simulator",
+        restore_ms=_time_ms(tokens.host, None if rates is None else rates.restore),
+        compute_ms=_time_ms(tokens.computed, None if rates is None else rates.prefill),
+        scheduled_s=due_s,
+        sent_s=due_s,
+        first_token_s=first,
+        last_token_s=None,
+        end_s=due_s if first is None else first,
+        token_times_s=[],
+        chunk_tokens=None,
+        preemptions=None,
+    )
+
+
+def _time_ms(tokens: int, rate: float | None) -> float | None:
+    return None if rate is None else tokens / rate * 1e3

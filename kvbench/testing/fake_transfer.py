@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvbench.runners.engine.transfer import Copy, Ticket, Transfer
+    from kvbench.runners.engine.transfer import HostCopies, Ticket, Transfer
 
 
 class DelayedTicket:
     """One copy that was asked for; done once the transfer has made it."""
 
-    def __init__(self, transfer: DelayedTransfer, copies: list[Copy], start: Callable[[list[Copy]], Ticket]) -> None:
+    def __init__(self, transfer: DelayedTransfer, copies: HostCopies, start: Callable[[HostCopies], Ticket]) -> None:
         self.copies = copies
         self._transfer = transfer
         self._start = start
@@ -49,11 +49,11 @@ class DelayedTransfer:
         self._inner = inner
         self.pending: deque[DelayedTicket] = deque()
 
-    def store(self, copies: list[Copy]) -> DelayedTicket:
+    def store(self, copies: HostCopies) -> DelayedTicket:
         """Note a store; nothing is copied yet."""
         return self._note(copies, self._inner.store)
 
-    def load(self, copies: list[Copy]) -> DelayedTicket:
+    def load(self, copies: HostCopies) -> DelayedTicket:
         """Note a load; nothing is copied yet."""
         return self._note(copies, self._inner.load)
 
@@ -65,7 +65,7 @@ class DelayedTransfer:
             made += 1
         return made
 
-    def _note(self, copies: list[Copy], start: Callable[[list[Copy]], Ticket]) -> DelayedTicket:
+    def _note(self, copies: HostCopies, start: Callable[[HostCopies], Ticket]) -> DelayedTicket:
         ticket = DelayedTicket(self, copies, start)
         self.pending.append(ticket)
         return ticket

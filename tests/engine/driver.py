@@ -12,15 +12,19 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
 from kvbench.runners.engine import sequence as engine_sequence
+from kvbench.runners.engine.allocation import reserve
 from kvbench.runners.engine.engine import Engine, EngineConfig
 from kvbench.runners.engine.kv_store import KVShape, KVStore
 from kvbench.runners.engine.model import Model
 from kvbench.runners.engine.recovery import Recovery
+from kvbench.runners.engine.sampling import GREEDY, Sampling
 from kvbench.runners.engine.scheduler import Work
+from kvbench.runners.engine.swap import Swap
 from kvbench.runners.engine.transfer import Transfer, make_transfer
 
 MODULUS = 2**50 - 27  # fingerprints are exact in float64
@@ -37,18 +41,20 @@ def fingerprints(tokens: Sequence[int], after: int = 1) -> list[int]:
     return marks
 
 
-def expected(prompt: Sequence[int], max_tokens: int, alphabet: int) -> list[int]:
+def expected(prompt: Sequence[int], max_tokens: int, alphabet: int, sampling: Sampling = GREEDY) -> list[int]:
     """The right output."""
     mark = fingerprints(prompt)[-1]
     output = []
-    for _ in range(max_tokens):
-        output.append(_next_token(mark, alphabet))
+    for place in range(max_tokens):
+        output.append(_next_token(mark, alphabet, sampling, place))
         mark = fingerprints(output[-1:], mark)[0]
     return output
 
 
-def _next_token(mark: int, alphabet: int) -> int:
-    return (mark >> 13) % alphabet
+def _next_token(mark: int, alphabet: int, sampling: Sampling, place: int) -> int:
+    if not sampling.temperature:
+        return (mark >> 13) % alphabet
+    return fingerprints([mark % 2**31, place], sampling.seed % MODULUS)[-1] % alphabet
 
 
 class FakeEngine(Engine):
@@ -64,11 +70,12 @@ class FakeEngine(Engine):
         alphabet: int = 2048,
         recovery: Recovery | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
+        **policies: Any,
     ) -> None:
         network = SimpleNamespace(device=torch.device("cpu"))
         model = Model("fake", network, KVShape(1, 1, 1, torch.float64), alphabet, 10**9, Path("none"), 0)
         ticks = itertools.count()
-        config = EngineConfig(blocks, block_size, budget, host, chunk or block_size)
+        config = EngineConfig(blocks, block_size, budget, host, chunk or block_size, **policies)
         super().__init__(model, config, lambda: float(next(ticks)), recovery, transfer)
         self.alphabet = alphabet
         self.batches: list[list[tuple[engine_sequence.Sequence, int, int]]] = []
@@ -94,8 +101,8 @@ class FakeEngine(Engine):
             end = work.start + work.count
             marks = self.marks_of(work.sequence)
             self._slots(work.sequence, work.start, end, marks[work.start : end])
-            if end == len(work.sequence.tokens):
-                chosen[id(work.sequence)] = _next_token(marks[-1], self.alphabet)
+            for member in work.sampled:
+                chosen[id(member)] = _next_token(marks[-1], self.alphabet, member.sampling, member.output_tokens)
         for work in batch:
             end = work.start + work.count
             keys, values = self._slots(work.sequence, 0, end)
@@ -105,9 +112,11 @@ class FakeEngine(Engine):
         self.counters.computed_tokens += sum(work.count for work in batch)
         return chosen
 
-    def _deliver(self, work: Work, token: int | None) -> None:
-        super()._deliver(work, token)
-        self.marks_of(work.sequence)
+    def _deliver(self, work: Work, tokens: dict[int, int]) -> list[engine_sequence.Sequence]:
+        given = super()._deliver(work, tokens)
+        for sequence in given:
+            self.marks_of(sequence)
+        return given
 
     def _slots(
         self, sequence: engine_sequence.Sequence, start: int, end: int, marks: list[int] | None = None
@@ -147,11 +156,13 @@ class FakeEngine(Engine):
 
 
 def check_answers(engine: FakeEngine, sequences: Sequence[engine_sequence.Sequence]) -> None:
-    """Every token was delivered once, in order, and is right."""
+    """Every token was delivered once, in order, and is right; of a cancelled request, those it got."""
     for sequence in sequences:
         prompt = sequence.tokens[: sequence.prompt_tokens]
-        assert sequence.tokens[sequence.prompt_tokens :] == expected(prompt, sequence.max_tokens, engine.alphabet)
-        assert len(sequence.token_times) == sequence.max_tokens
+        right = expected(prompt, sequence.max_tokens, engine.alphabet, sequence.sampling)
+        assert sequence.finished or sequence.cancelled
+        assert sequence.tokens[sequence.prompt_tokens :] == right[: sequence.output_tokens]
+        assert len(sequence.token_times) == sequence.output_tokens
         assert all(one < other for one, other in itertools.pairwise(sequence.token_times))
 
 
@@ -161,7 +172,7 @@ def check_invariants(engine: FakeEngine) -> None:
     blocks = range(pool.num_blocks)
 
     held = Counter(block for sequence in running for block in sequence.block_table)
-    pins = Counter(block for _, _, pinned in engine._stores for block in pinned)
+    pins = Counter(block for held in engine.transit.held for block in held.blocks)
     assert [pool.references[block] for block in blocks] == [held[block] + pins[block] for block in blocks]
     free = [block for block in blocks if pool.is_free(block)]
     assert len(free) + sum(pool.references[block] > 0 for block in blocks) == pool.num_blocks
@@ -174,7 +185,9 @@ def check_invariants(engine: FakeEngine) -> None:
 
     size = engine.config.block_size
     for sequence in running:
-        assert 0 <= len(sequence.block_table) * size - sequence.computed < size  # waste is below one block
+        room = len(sequence.block_table) * size
+        assert sequence.computed <= room
+        assert engine.config.allocation is reserve or room - sequence.computed < size  # waste is below one block
     assert not any(sequence.block_table for sequence in waiting)
 
     keys, values = (part.view(-1, size) for part in engine.store.tokens(0))
@@ -182,8 +195,16 @@ def check_invariants(engine: FakeEngine) -> None:
         assert keys[block].tolist() == engine.contents[key], "a findable block holds KV of other tokens"
         assert values[block].tolist() == [-mark for mark in engine.contents[key]]
 
-    arrival = [int(sequence.request_id) for sequence in [*running, *waiting]]
-    assert arrival == sorted(arrival)  # all running ones came before all waiting ones
+    for queue in (list(running), list(waiting)):
+        assert [sequence.arrival for sequence in queue] == sorted({sequence.arrival for sequence in queue})
+
+    if isinstance(engine.scheduler.recovery, Swap):
+        space = engine.scheduler.recovery.space
+        kept = Counter(place for sequence in [*running, *waiting] for place in sequence.kept)
+        assert space.references == [kept[place] for place in range(space.num_blocks)]  # each place has one owner, or none
+        for sequence in [*running, *waiting]:
+            assert len(sequence.kept) * size - sequence.kept_tokens in range(size)
+            assert not sequence.kept or sequence.loading is not None or sequence in waiting
 
     if engine.host is not None:
         slots = list(engine.host._slots.values())
@@ -191,10 +212,30 @@ def check_invariants(engine: FakeEngine) -> None:
         assert all(0 <= slot < engine.host.capacity for slot in slots)
 
 
+def poison(engine: Engine) -> None:
+    """From now on, fill each block with NaN when it is given out, and when it becomes free and cannot be found again."""
+    pool, allocate, release = engine.pool, engine.pool.allocate, engine.pool.release
+
+    def fill(blocks: Sequence[int]) -> None:
+        engine.store.device[:, :, list(blocks)] = float("nan")
+
+    def poisoned_allocate(count: int) -> list[int]:
+        blocks = allocate(count)
+        fill(blocks)
+        return blocks
+
+    def poisoned_release(blocks: Sequence[int]) -> None:
+        release(blocks)
+        fill([block for block in blocks if pool.is_free(block) and pool.key_of(block) is None])
+
+    fill([block for block in range(pool.num_blocks) if pool.is_free(block) and pool.key_of(block) is None])
+    pool.allocate, pool.release = poisoned_allocate, poisoned_release  # type: ignore[method-assign]
+
+
 def check_host_content(engine: FakeEngine) -> None:
     """Every chunk the tier can find holds the KV of its own tokens; only true of those whose store has arrived."""
     assert engine.host is not None
-    assert not engine._stores
+    assert not engine.transit.held
     for key, slot in engine.host._slots.items():
         if key in engine.contents:
             assert engine.store.host[slot, 0, 0].flatten().tolist() == engine.contents[key]

@@ -136,9 +136,11 @@ class WatchedEngine(Engine):
         chunk: int = CHUNK,
         recovery: Recovery | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
+        **policies: Any,
     ) -> None:
         self.logged = LoggedModel(*(getattr(model, part.name) for part in fields(Model)))
-        super().__init__(self.logged, EngineConfig(blocks, block_size, budget, host, chunk), recovery=recovery, transfer=transfer)
+        config = EngineConfig(blocks, block_size, budget, host, chunk, **policies)
+        super().__init__(self.logged, config, recovery=recovery, transfer=transfer)
         self.logits_of: dict[engine_sequence.Sequence, list[torch.Tensor]] = defaultdict(list)
         self.kv_of: dict[engine_sequence.Sequence, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self.batches: list[list[int]] = []
@@ -150,11 +152,11 @@ class WatchedEngine(Engine):
         chosen = super()._compute(batch)
         if batch:
             self.batches.append([work.count for work in batch])
-        sampled = [work.sequence for work in batch if id(work.sequence) in chosen]
-        for row, sequence in enumerate(sampled):
-            self.logits_of[sequence].append(self.logged.log[-1][row])
-            if sequence in self.forced:
-                chosen[id(sequence)] = self.forced[sequence][sequence.output_tokens]
+        for row, sampled in enumerate(work.sampled for work in batch if work.sampled):
+            for sequence in sampled:
+                self.logits_of[sequence].append(self.logged.log[-1][row])
+                if sequence in self.forced:
+                    chosen[id(sequence)] = self.forced[sequence][sequence.output_tokens]
         return chosen
 
     def _finish(self, sequence: engine_sequence.Sequence) -> None:

@@ -20,6 +20,13 @@ def test_a_cold_request_is_computed_and_stored() -> None:
         "host_evicted_tokens": 0,
         "preemptions": 0,
         "recomputed_tokens": 0,
+        "swapped_out_tokens": 0,
+        "swapped_in_tokens": 0,
+        "swapped_out_bytes": 0,
+        "swapped_in_bytes": 0,
+        "swap_full": 0,
+        "copied_blocks": 0,
+        "cancelled": 0,
     }
 
 
@@ -42,7 +49,7 @@ def test_evictions() -> None:
     assert engine.counters.evicted_tokens == 12
     assert engine.counters.host_evicted_tokens == 16
     assert engine.counters.stored_tokens == 32
-    evictions = [event for event in engine.events if event["event"] == "evict"]
+    evictions = [event for event in engine.journal.events if event["event"] == "evict"]
     assert [(event["device"], event["host"]) for event in evictions] == [(12, 16)]
 
 
@@ -53,7 +60,7 @@ def test_coming_back_after_a_preemption_is_no_hit() -> None:
     assert (b.preemptions, counters.preemptions) == (1, 1)
     assert (a.device_hit, a.host_hit, b.device_hit, b.host_hit) == (0, 0, 0, 0)
     assert (counters.device_hit_tokens, counters.host_hit_tokens) == (0, 0)
-    [resume] = [event for event in engine.events if event["event"] == "resume"]
+    [resume] = [event for event in engine.journal.events if event["event"] == "resume"]
     assert counters.recomputed_tokens == 8 - int(str(resume["device"]))
     assert counters.computed_tokens == 12 + 12 + counters.recomputed_tokens
 
@@ -62,7 +69,7 @@ def test_coming_back_from_the_host_is_no_hit_either() -> None:
     engine = FakeEngine(4, host=64, chunk=4)
     _, b = engine.run([(tokens(0, 7), 10), (tokens(100, 7), 6)], concurrency=2)
     assert b.preemptions == 1
-    [resume] = [event for event in engine.events if event["event"] == "resume"]
+    [resume] = [event for event in engine.journal.events if event["event"] == "resume"]
     assert resume["host"] == engine.counters.loaded_tokens == 8
     assert (engine.counters.host_hit_tokens, engine.counters.recomputed_tokens) == (0, 0)
     assert b.host_hit == 0
@@ -72,7 +79,7 @@ def test_a_look_up_that_waits_for_room_is_counted_once() -> None:
     engine = FakeEngine(6)
     engine.run([(tokens(0, 9), 1)])
     engine.run([(tokens(100, 12), 9), ([*tokens(0, 8), *tokens(50, 5)], 1)], concurrency=2)
-    admissions = [event for event in engine.events if event["event"] == "admit"]
+    admissions = [event for event in engine.journal.events if event["event"] == "admit"]
     assert len(admissions) == 3
     assert engine.counters.device_hit_tokens == sum(int(str(event["device"])) for event in admissions)
 
@@ -84,13 +91,13 @@ def test_stalls_are_split_and_placed() -> None:
     assert stall.after_token == 2
     gap = b.token_times[2] - b.token_times[1]
     assert stall.total_ms == gap * 1e3
-    assert stall.waiting_ms + stall.restoring_ms + stall.recomputing_ms == stall.total_ms
+    assert stall.waiting_ms + stall.restoring_ms + stall.recomputing_ms + stall.first_step_ms == stall.total_ms
 
 
 def test_events_tell_the_life_of_a_request_in_order() -> None:
     engine = FakeEngine(4, host=64, chunk=4)
     engine.run([(tokens(0, 7), 10), (tokens(100, 7), 6)], concurrency=2)
-    life = [event["event"] for event in engine.events if event.get("request_id") == "1"]
+    life = [event["event"] for event in engine.journal.events if event.get("request_id") == "1"]
     assert life == ["admit", "store", "store", "preempt", "resume", "load", "store", "finish"]
-    times = [float(str(event["time_s"])) for event in engine.events]
+    times = [float(str(event["time_s"])) for event in engine.journal.events]
     assert times == sorted(times)

@@ -138,6 +138,17 @@ def test_unlike_lengths_decode_in_padded_buckets(model: Model, reference: Refere
     assert_equal(reference, engine, sequences)
 
 
+@pytest.mark.parametrize("budget", [37, 2048])
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+def test_nan_in_slots_that_hold_no_token_reaches_no_output(model: Model, reference: Reference, block_size: int, budget: int) -> None:
+    engine = WatchedEngine(model, 512 // block_size, block_size, budget)
+    engine.store.device.fill_(float("nan"))
+    sequences = engine.run([(draw(length, length), 12) for length in (9, 10, 11, 20, 22, 25, 40, 47)], concurrency=8)
+    sequences += engine.run([(draw(47, 47), 3)])
+    assert sequences[-1].device_hit
+    assert_equal(reference, engine, sequences)
+
+
 def test_prefill_and_decode_in_one_step(model: Model, reference: Reference) -> None:
     engine = WatchedEngine(model, budget=37)
     sequences = engine.run([(draw(length, length), 9) for length in (30, 5, 61, 44, 12, 70)], concurrency=3)

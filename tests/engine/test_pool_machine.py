@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.driver import FakeEngine, check_answers, check_host_content, check_invariants
+from engine.driver import FakeEngine, check_answers, check_host_content, check_invariants, poison
 from kvbench.runners.engine.block_pool import BlockPool
 from kvbench.runners.engine.kv_store import KVStore
+from kvbench.runners.engine.sampling import Sampling
 from kvbench.runners.engine.sequence import Sequence
+from kvbench.runners.engine.swap import Swap
 from kvbench.runners.engine.transfer import CpuTransfer
+from kvbench.runners.engine.victims import least_computed, newest
 from kvbench.testing.fake_transfer import DelayedTransfer
 
 ALPHABET = 2  # so that prefixes collide
@@ -29,13 +33,18 @@ class PoolMachine(RuleBasedStateMachine):
         budget=st.integers(1, 12),
         host_chunks=st.sampled_from([None, 0, 1, 3, 8]),
         slow=st.booleans(),
+        swap_tokens=st.sampled_from([None, 0, 9, 30, 200]),
+        prefix_cache=st.booleans(),
+        victim=st.sampled_from([newest, least_computed]),
+        copy_on_write=st.booleans(),
     )
-    def start(self, block_size: int, blocks: int, budget: int, host_chunks: int | None, slow: bool) -> None:
+    def start(self, block_size: int, blocks: int, budget: int, host_chunks: int | None, slow: bool, **policies: Any) -> None:
         chunk = 2 * block_size
         host = None if host_chunks is None else host_chunks * chunk
         self.slow: DelayedTransfer | None = None
         transfer = self.make_slow if slow else CpuTransfer
-        self.engine = FakeEngine(blocks * 3 // block_size, block_size, budget, host, chunk, ALPHABET, transfer=transfer)
+        self.engine = FakeEngine(-(-blocks * 3 // block_size), block_size, budget, host, chunk, ALPHABET, transfer=transfer, **policies)
+        poison(self.engine)
         self.sequences: list[Sequence] = []
         self.others = 0
 
@@ -49,6 +58,25 @@ class PoolMachine(RuleBasedStateMachine):
         self.sequences.append(self.engine.submit(str(len(self.sequences)), prompt, max_tokens))
         assert self.engine.pool.free_blocks == free
 
+    @rule(prompt=PROMPTS, max_tokens=st.integers(1, 8), seeds=st.lists(st.integers(0, 3), min_size=1, max_size=4))
+    def submit_samples(self, prompt: list[int], max_tokens: int, seeds: list[int]) -> None:
+        samplings = [Sampling(1.0, seed) for seed in seeds]
+        self.sequences += self.engine.submit_samples(str(len(self.sequences)), prompt, max_tokens, samplings)
+
+    @precondition(lambda self: self.unfinished())
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        parent = data.draw(st.sampled_from(self.unfinished()))
+        self.sequences.append(self.engine.fork(parent, str(len(self.sequences)), parent.sampling))
+
+    @precondition(lambda self: self.unfinished())
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.engine.cancel(data.draw(st.sampled_from(self.unfinished())))
+
+    def unfinished(self) -> list[Sequence]:
+        return [sequence for sequence in self.sequences if not (sequence.finished or sequence.cancelled)]
+
     @rule(steps=st.integers(1, 6))
     def step(self, steps: int) -> None:
         for _ in range(steps):
@@ -56,9 +84,9 @@ class PoolMachine(RuleBasedStateMachine):
             check_invariants(self.engine)
 
     @precondition(lambda self: self.engine.scheduler.running)
-    @rule()
-    def preempt(self) -> None:
-        self.engine.scheduler.preempt(self.engine.scheduler.running[-1])
+    @rule(data=st.data())
+    def preempt(self, data: st.DataObject) -> None:
+        self.engine.scheduler.preempt(data.draw(st.sampled_from(self.engine.scheduler.running)))
 
     @precondition(lambda self: self.engine.pool.free_blocks)
     @rule(data=st.data())
@@ -81,7 +109,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def drain(self) -> None:
         self.engine.drain()
-        assert not self.engine._stores
+        assert not self.engine.transit.held
         if self.engine.host is not None:
             check_host_content(self.engine)
 
@@ -103,6 +131,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.drain()
         check_answers(self.engine, self.sequences)
         assert self.engine.pool.free_blocks == self.engine.pool.num_blocks
+        recovery = self.engine.scheduler.recovery
+        assert not isinstance(recovery, Swap) or recovery.space.free_blocks == recovery.space.num_blocks
 
 
 PoolMachine.TestCase.settings = settings(FAST, max_examples=120, stateful_step_count=40)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.driver import FakeEngine, check_invariants
+from engine.driver import FakeEngine, check_answers, check_invariants
 from engine.test_pool_machine import FAST
 from kvbench.errors import UsageError
+from kvbench.runners.engine.allocation import on_demand, reserve
 from kvbench.runners.engine.block_pool import BlockPool
 from kvbench.runners.engine.kv_store import KVStore
 from kvbench.runners.engine.recovery import Recompute, Recovery
 from kvbench.runners.engine.scheduler import Plan
 from kvbench.runners.engine.sequence import Sequence
 from kvbench.runners.engine.transfer import CpuTransfer
+from kvbench.runners.engine.victims import VictimPolicy, least_computed, newest
 from kvbench.testing.fake_transfer import DelayedTransfer
 
 
-class Hold:
+class Hold(Recompute):
     """Stops a sequence and returns nothing."""
 
     def preempt(self, sequence: Sequence, pool: BlockPool) -> None:
@@ -137,15 +141,22 @@ REQUESTS = st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=1
     budget=st.integers(1, 30),
     host=st.sampled_from([None, 0, 8, 64]),
     slow=st.booleans(),
+    swap_tokens=st.sampled_from([None, 8, 200]),
+    prefix_cache=st.booleans(),
+    victim=st.sampled_from([newest, least_computed]),
 )
-def test_whatever_fits_alone_ends(
-    requests: list[tuple[list[int], int]], concurrency: int, block_size: int, budget: int, host: int | None, slow: bool
+def test_whatever_fits_alone_ends_and_is_preempted_a_bounded_number_of_times(
+    requests: list[tuple[list[int], int]], concurrency: int, block_size: int, budget: int, host: int | None, slow: bool, **policies: Any
 ) -> None:
-    largest = max(-(-(len(prompt) + count - 1) // block_size) for prompt, count in requests)
-    engine = FakeEngine(largest, block_size, budget, host, 4, 2, transfer=slow_transfer if slow else CpuTransfer)
+    blocks = [-(-(len(prompt) + count - 1) // block_size) for prompt, count in requests]
+    engine = FakeEngine(max(blocks), block_size, budget, host, 4, 2, transfer=slow_transfer if slow else CpuTransfer, **policies)
     work = sum(len(prompt) + count for prompt, count in requests)
-    engine.run(requests, concurrency, max_steps=20 + 3 * work * len(requests))
+    sequences = engine.run(requests, concurrency, max_steps=20 + 3 * work * len(requests))
     assert engine.pool.free_blocks == engine.pool.num_blocks
+    # Between two preemptions of one, another took a block or returned its own; each takes all of its own once an admission.
+    takings = [(1 + sequence.preemptions) * (count + 1) for sequence, count in zip(sequences, blocks, strict=True)]
+    for sequence, own in zip(sequences, takings, strict=True):
+        assert sequence.preemptions <= sum(takings) - own
 
 
 def slow_transfer(store: KVStore) -> DelayedTransfer:
@@ -209,8 +220,8 @@ def test_a_look_up_that_finds_no_room_changes_nothing() -> None:
     assert (hit.device_tokens, hit.tokens) == (8, 12)
     assert engine.host is not None
     before = list(engine.pool._free), list(engine.pool.references), list(engine.host._slots)
-    plan = Plan()
-    engine.scheduler._admit_waiting(plan, 100)
+    plan = Plan(100)
+    engine.scheduler._admit_waiting(plan)
     assert not plan.admitted
     assert (list(engine.pool._free), engine.pool.references, list(engine.host._slots)) == before
     assert (list(engine.scheduler.waiting), blocked.block_table, blocked.device_hit) == ([blocked], [], None)
@@ -240,3 +251,91 @@ def test_budget_and_order() -> None:
         [(a, 1), (b, 4), (c, 5)],
         [(a, 1), (b, 1), (c, 2)],
     ]
+
+
+@pytest.mark.parametrize("swap", [None, 400])
+@pytest.mark.parametrize("victim", [newest, least_computed])
+def test_requests_that_preempt_each_other_in_turn_all_end(victim: VictimPolicy, swap: int | None) -> None:
+    engine = FakeEngine(10, prefix_cache=False, budget=7, victim=victim, swap_tokens=swap)
+    sequences = engine.run([(tokens(100 * number, 3 + 5 * (number % 3)), 27) for number in range(6)], concurrency=6, max_steps=600)
+    assert sum(sequence.preemptions > 0 for sequence in sequences) > 2
+    assert sequences[0].preemptions == 0  # the oldest always gets on
+    assert engine.counters.preemptions < 40
+
+
+def test_the_victim_is_the_newest_or_the_one_with_the_least_kv() -> None:
+    victims = {}
+    for victim in (newest, least_computed):
+        engine = FakeEngine(8, victim=victim)
+        a, b, c = (engine.submit(str(number), tokens(100 * number, length), 9) for number, length in enumerate((11, 6, 9)))
+        engine.step()
+        engine.step()
+        assert [sequence.computed for sequence in (a, b, c)] == [12, 7, 10]
+        [victims[victim]] = [sequence.request_id for sequence in engine.scheduler.schedule().preempted]  # for A's fourth block
+    assert victims == {newest: "2", least_computed: "1"}
+
+
+def test_one_that_has_its_tokens_of_the_step_already_may_still_give_way() -> None:
+    engine = FakeEngine(7, victim=least_computed)
+    a, b, c = (engine.submit(str(number), tokens(100 * number, length), 9) for number, length in enumerate((5, 6, 11)))
+    engine.step()
+    engine.step()
+    plan = engine.scheduler.schedule()
+    assert plan.preempted == [b]  # for C's fourth block
+    assert [work.sequence for work in plan.work] == [a, c]
+    assert plan.budget == 2048 - 2
+
+
+def test_one_that_came_back_is_in_its_place_by_arrival_and_is_the_oldest_once_those_before_it_ended() -> None:
+    engine = FakeEngine(8, victim=least_computed, prefix_cache=False)
+    lengths, counts = (11, 6, 9), (8, 20, 9)
+    a, b, c = (engine.submit(str(number), tokens(100 * number, lengths[number]), counts[number]) for number in range(3))
+    while not (a.finished or c.finished):
+        engine.step()
+        check_invariants(engine)
+    assert b.preemptions == 1
+    while b not in engine.scheduler.running:
+        engine.step()
+    assert engine.scheduler.running[0] is (b if a.finished else a)
+    while engine.is_busy:
+        engine.step()
+        check_invariants(engine)
+    assert b.preemptions == 1
+
+
+def test_a_reservation_holds_room_for_the_whole_output_and_never_runs_short() -> None:
+    requests = [(tokens(100 * number, 7), 10) for number in range(4)]  # 16 tokens, 4 blocks each
+    most = {}
+    for allocation in (on_demand, reserve):
+        engine = FakeEngine(9, allocation=allocation)
+        sequences = [engine.submit(str(number), *request) for number, request in enumerate(requests)]
+        most[allocation] = 0
+        while engine.is_busy:
+            engine.step()
+            running = engine.scheduler.running
+            most[allocation] = max(most[allocation], len(running))
+            if allocation is reserve:
+                assert [len(sequence.block_table) for sequence in running] == [4] * len(running)
+        check_answers(engine, sequences)
+        assert (engine.counters.preemptions > 0) is (allocation is on_demand)
+    assert most == {on_demand: 4, reserve: 2}
+
+
+def test_a_reservation_is_used_block_by_block_with_chunks_and_hits() -> None:
+    engine = FakeEngine(16, budget=5, allocation=reserve)
+    head = tokens(0, 9)
+    sequences = engine.run([(head, 3)])
+    later = [([*head, *tokens(50 * number, 6)], 9) for number in range(1, 4)]
+    sequences += [engine.submit(str(number), *request) for number, request in enumerate(later, start=1)]
+    while engine.is_busy:
+        engine.step()
+    check_answers(engine, sequences)
+    assert sequences[1].device_hit == 8
+    assert engine.counters.preemptions == 0
+
+
+def test_without_a_prefix_cache_nothing_on_the_device_is_found_again() -> None:
+    for host, found in ((None, 0), (64, 8)):
+        engine = FakeEngine(16, host=host, prefix_cache=False)
+        _, again = engine.run([(tokens(0, 9), 3), (tokens(0, 9), 3)])
+        assert (again.device_hit, again.host_hit) == (0, found)

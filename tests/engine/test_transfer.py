@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from engine.test_scheduler import tokens
 from kvbench.runners.engine.kv_store import KVShape, KVStore
 from kvbench.runners.engine.model import Model
 from kvbench.runners.engine.scheduler import Work
-from kvbench.runners.engine.transfer import Copy, make_transfer, runs
+from kvbench.runners.engine.transfer import Copy, HostCopies, make_transfer, runs
 from kvbench.testing.fake_transfer import DelayedTicket, DelayedTransfer
 
 BLOCKS = 24
@@ -161,7 +162,7 @@ def test_drain_completes_everything() -> None:
     assert len(slow.transfer.pending) == 3
     engine.drain()
     assert not slow.transfer.pending
-    assert not engine._stores
+    assert not engine.transit.held
     assert engine.pool.used_blocks == sum(len(sequence.block_table) for sequence in engine.scheduler.running)
     check_host_content(engine)
 
@@ -207,21 +208,22 @@ class Unpinned(WatchedEngine):
 
     def _write_through(self, work: Work) -> None:
         super()._write_through(work)
-        for _, _, blocks in self._stores:
-            self.pool.release(blocks)
-            blocks.clear()
-
-    def _reclaim(self) -> bool:
-        return False
+        for held in self.transit.held:
+            self.pool.release(held.blocks)
+        self.transit.held = []
 
 
 class Hasty(WatchedEngine):
-    """A broken engine: it takes every store for done."""
+    """A broken engine: it takes every copy for done."""
 
-    def _collect_stores(self) -> None:
-        for _, _, blocks in self._stores:
-            self.pool.release(blocks)
-        self._stores = []
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.transit.collect = self.let_go  # type: ignore[method-assign]
+
+    def let_go(self) -> None:
+        for held in self.transit.held:
+            self.pool.release(held.blocks)
+        self.transit.held = []
 
 
 def outcome(make: type[WatchedEngine], model: Model, reference: Reference) -> float:
@@ -249,7 +251,7 @@ class Forgotten(DelayedTicket):
 class Impatient(DelayedTransfer):
     """A broken transfer: its loads come whenever they come."""
 
-    def load(self, copies: list[Copy]) -> DelayedTicket:
+    def load(self, copies: HostCopies) -> DelayedTicket:
         super().load(copies)
         return Forgotten(self, copies, self._inner.load)
 

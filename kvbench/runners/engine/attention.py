@@ -7,7 +7,8 @@ A step is a flat batch: the rows of all its sequences behind one another, as ``[
 - **prefill** (several rows): the rows among themselves, causally, and to the tokens before them, unmasked; the two parts are merged by
   their log-sum-exp. One masked call would compute the half that the mask throws away.
 - **decode** (one row): spans of like length in one gather and one call, the query heads of a KV head as its rows, so K and V are read
-  once and never repeated; a span whose blocks are consecutive is read in place.
+  once and never repeated; a span whose blocks are consecutive is read in place. Padding is masked, and zeroed first: under a mask alone
+  a NaN left in a slot that no token fills would still be one.
 
 K and V are never repeated for grouped query heads: KV heads are the batch and the group's heads share one stride-0 view.
 """
@@ -30,8 +31,8 @@ NAME = "kvbench_paged"
 LIKE_LENGTH = 1.25
 """Spans share a gather up to this ratio of longest to shortest: padding costs its share, a call of its own costs a dispatch."""
 
-FEW_RUNS = 8
-"""Up to this many runs of consecutive slots are written run by run; more in one scatter."""
+LONG_RUN = 64
+"""Runs of consecutive slots that have this many on average are written run by run; shorter ones in one scatter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +51,25 @@ class Span:
 
 
 class _Blocks:
-    """Blocks to read, in order: one after another in place, others through a gather."""
+    """Blocks to read, in order: one after another in place, others through a gather; tokens ``dead`` of them read as zeros."""
 
-    def __init__(self, store: KVStore, blocks: list[int]) -> None:
+    def __init__(self, store: KVStore, blocks: list[int], dead: list[int] | None = None) -> None:
+        device = store.device.device
         self._store = store
         self._count = len(blocks)
-        self._first = blocks[0] if len(runs(blocks)) == 1 else None
-        self._index = torch.tensor(blocks, device=store.device.device)
+        self._dead = torch.tensor(dead, device=device) if dead else None
+        self._first = blocks[0] if len(runs(blocks)) == 1 and not dead else None
+        self._index = torch.tensor(blocks, device=device)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of a layer as ``[tokens, kv_heads, head_dim]``; what was gathered is overwritten by the next gather."""
         if self._first is None:
-            keys, values = self._store.gather(layer, self._index)
+            both = self._store.gather(layer, self._index).flatten(1, 2)
         else:
-            keys, values = self._store.device[layer, :, self._first : self._first + self._count]
-        return keys.flatten(0, 1), values.flatten(0, 1)
+            both = self._store.device[layer, :, self._first : self._first + self._count].flatten(1, 2)
+        if self._dead is not None:
+            both.index_fill_(1, self._dead, 0)
+        return both[0], both[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,10 @@ class _Prefill:
 
 @dataclass(frozen=True, slots=True)
 class _Decode:
-    """Spans of one row each that attend together; the blocks of each are padded to ``tokens`` tokens with block 0."""
+    """Spans of one row each that attend together; the blocks of each are padded to ``tokens`` tokens with its last."""
 
-    rows: torch.Tensor
+    rows: slice | torch.Tensor
+    spans: int
     blocks: _Blocks
     tokens: int
     mask: torch.Tensor | None
@@ -122,8 +128,8 @@ class PagedStep:
     def _write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
         """Put the rows' K and V ``[kv_heads, rows, head_dim]`` into their slots."""
         for pool, rows in zip(self._store.tokens(layer), (key.transpose(0, 1), value.transpose(0, 1)), strict=True):
-            if len(self._slot_runs) > FEW_RUNS:
-                pool.index_copy_(0, self._slots, rows)
+            if len(self._slot_list) < LONG_RUN * len(self._slot_runs):
+                pool.index_copy_(0, self._slots, rows[: len(self._slot_list)])  # a compiled step's rows may be padded
                 continue
             for start, end in self._slot_runs:
                 slot = self._slot_list[start]
@@ -142,10 +148,16 @@ class PagedStep:
         return _after_prefix(query, keys, values, key, value, scaling)
 
     def _decode(self, spans: list[Span]) -> _Decode:
-        device = self._store.device.device
+        device, size = self._store.device.device, self._store.block_size
+        spans = sorted(spans, key=lambda span: span.row)
         tokens = max(span.end for span in spans)
-        used = -(-tokens // self._store.block_size)
-        padded = [block for span in spans for block in (span.blocks[:used] + [0] * used)[:used]]
+        used = -(-tokens // size)
+        blocks: list[int] = []
+        dead: list[int] = []
+        for number, span in enumerate(spans):
+            own = span.blocks[: -(-span.end // size)]
+            blocks += own + own[-1:] * (used - len(own))
+            dead += range(number * used * size + span.end, number * used * size + tokens)
         mask = None
         if any(span.end != tokens for span in spans):
             lengths = torch.tensor([span.end for span in spans], device=device)
@@ -153,12 +165,15 @@ class PagedStep:
             mask = torch.zeros(beyond.shape, dtype=self._store.shape.dtype, device=device).masked_fill_(beyond, float("-inf"))[
                 :, None, None
             ]
-        return _Decode(torch.tensor([span.row for span in spans], device=device), _Blocks(self._store, padded), tokens, mask)
+        first, last = spans[0].row, spans[-1].row
+        adjoin = last - first + 1 == len(spans)
+        rows = slice(first, last + 1) if adjoin else torch.tensor([span.row for span in spans], device=device)
+        return _Decode(rows, len(spans), _Blocks(self._store, blocks, dead), tokens, mask)
 
     def _attend_decode(self, layer: int, decode: _Decode, query: torch.Tensor, scaling: float) -> torch.Tensor:
         """``[spans, kv_heads, group, head_dim]``; ``query`` has the same shape."""
         keys, values = (
-            part.view(len(decode.rows), -1, *part.shape[1:])[:, : decode.tokens].transpose(1, 2) for part in decode.blocks.read(layer)
+            part.view(decode.spans, -1, *part.shape[1:])[:, : decode.tokens].transpose(1, 2) for part in decode.blocks.read(layer)
         )
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=decode.mask, scale=scaling)
 

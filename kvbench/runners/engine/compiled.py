@@ -52,9 +52,19 @@ AttentionInterface.register(NAME, _paged_attention)
 
 
 def compile_network(network: Any) -> None:
-    """Compile a probed network in place; its weights become constants, packed for the CPU's matrix kernels.
+    """Compile a probed network in place; on the CPU its weights become constants, packed for the matrix kernels.
 
-    The first calls compile, which takes minutes on two cores.
+    The first call compiles, which takes minutes on two cores. From then on only its arguments are checked: nothing changes the network.
     """
+    from torch._inductor import config as inductor  # half a second of imports that an uncompiled run need not pay
+
     network.set_attn_implementation(NAME)
-    network.compile(dynamic=True, options={"freezing": True})
+    # As options of ``compile`` these come too late: the weights are arguments of the graph by then, and stay as they were loaded.
+    inductor.freezing = network.device.type == "cpu"
+    inductor.cpp.enable_concat_linear = True  # Q, K and V are one product
+    network.compile(dynamic=True, options={"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe})
+
+
+def at_least_two(items: list[int]) -> list[int]:
+    """The items, padded to two: the compiler makes graphs of their own for sizes 0 and 1, each as long in the making as the first."""
+    return items if len(items) > 1 else (items or [0]) * 2

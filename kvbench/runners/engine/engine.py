@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from collections.abc import Callable
@@ -10,30 +11,43 @@ from dataclasses import asdict, dataclass
 import torch
 
 from kvbench.errors import UsageError
-from kvbench.records import Stall
+from kvbench.runners.engine.allocation import Allocation, on_demand, reserve
 from kvbench.runners.engine.attention import PagedStep, Span
 from kvbench.runners.engine.block_pool import BlockPool
 from kvbench.runners.engine.host_tier import HostTier
+from kvbench.runners.engine.journal import Counters, Journal
 from kvbench.runners.engine.key_chain import KeyChain
 from kvbench.runners.engine.kv_store import KVStore
 from kvbench.runners.engine.model import Model
 from kvbench.runners.engine.prefix_cache import PrefixCache
 from kvbench.runners.engine.recovery import Recompute, Recovery
-from kvbench.runners.engine.sampling import greedy
-from kvbench.runners.engine.scheduler import Admission, Plan, Scheduler, Work
+from kvbench.runners.engine.sampling import GREEDY, Pick, Sampling, choose
+from kvbench.runners.engine.scheduler import Admission, Policies, Scheduler, Work
 from kvbench.runners.engine.sequence import Sequence
-from kvbench.runners.engine.transfer import Ticket, Transfer, make_transfer
+from kvbench.runners.engine.swap import Swap
+from kvbench.runners.engine.transfer import Transfer, make_transfer
+from kvbench.runners.engine.transit import Held, Transit
+from kvbench.runners.engine.victims import VictimPolicy, newest
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Sizes of one engine, in tokens but for the blocks. ``host_tokens`` ``None``: no host tier; 0: one that holds nothing."""
+    """Sizes of one engine, in tokens but for the blocks, and what it does when they run out.
+
+    ``host_tokens`` ``None``: no host tier; 0: one that holds nothing. ``swap_tokens`` ``None``: a preempted request is recomputed; else it
+    is swapped to a space of that size. ``prefix_cache``: blocks of the device pool are found again. ``copy_on_write``: forks share blocks.
+    """
 
     num_blocks: int
     block_size: int
     max_batch_tokens: int
     host_tokens: int | None
     chunk_tokens: int
+    swap_tokens: int | None = None
+    prefix_cache: bool = True
+    victim: VictimPolicy = newest
+    allocation: Allocation = on_demand
+    copy_on_write: bool = True
 
 
 def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig) -> None:
@@ -58,20 +72,14 @@ def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, 
         )
 
 
-@dataclass(slots=True)
-class Counters:
-    """What the engine has done since its cold start; every number only grows."""
+def check_fork(name: str, config: EngineConfig) -> None:
+    """Refuse forks where room is reserved: the children's would not be.
 
-    steps: int = 0
-    computed_tokens: int = 0
-    device_hit_tokens: int = 0
-    host_hit_tokens: int = 0
-    stored_tokens: int = 0
-    loaded_tokens: int = 0
-    evicted_tokens: int = 0
-    host_evicted_tokens: int = 0
-    preemptions: int = 0
-    recomputed_tokens: int = 0
+    Raises:
+        UsageError: the allocation is :func:`~kvbench.runners.engine.allocation.reserve`.
+    """
+    if config.allocation is reserve:
+        raise UsageError(f"{name}: a reservation keeps room for one output; several samples need room taken on demand")
 
 
 class Engine:
@@ -85,61 +93,135 @@ class Engine:
         recovery: Recovery | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
     ) -> None:
-        """Allocates the device pool and the host tier, and touches both."""
+        """Allocates the device pool, the host tier and the swap space, and touches all.
+
+        ``recovery`` ``None``: as ``config.swap_tokens`` says.
+        """
         self.model = model
         self.config = config
-        chunks = (config.host_tokens or 0) // config.chunk_tokens
-        device = model.network.device
-        self.store = KVStore(model.shape, config.num_blocks, config.block_size, device, chunks, config.chunk_tokens // config.block_size)
+        chunks, swap_blocks = (config.host_tokens or 0) // config.chunk_tokens, (config.swap_tokens or 0) // config.block_size
+        device, chunk_blocks = model.network.device, config.chunk_tokens // config.block_size
+        self.store = KVStore(model.shape, config.num_blocks, config.block_size, device, chunks, chunk_blocks, swap_blocks)
         self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens)
         self.pool = BlockPool(config.num_blocks)
-        self.cache = PrefixCache(self.pool, config.block_size, self.host)
-        self.scheduler = Scheduler(self.cache, recovery or Recompute(), config.max_batch_tokens, self._reclaim)
+        self.cache = PrefixCache(self.pool, config.block_size, self.host, config.prefix_cache)
         self.transfer = transfer(self.store)
-        self.counters = Counters()
-        self.events: list[dict[str, object]] = []
+        self.transit = Transit(self.pool)
+        self.journal = Journal(clock, self.store.block_bytes)
+        if recovery is None:
+            space = (swap_blocks, config.block_size, self.transfer, self.transit, self.journal)
+            recovery = Recompute() if config.swap_tokens is None else Swap(*space)
+        policies = Policies(recovery, config.victim, config.allocation, config.copy_on_write)
+        self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.transit.reclaim, self.store.copy_block)
         self._clock = clock
         self._salt = secrets.token_bytes(32)
-        self._stores: list[tuple[Ticket, Sequence, list[int]]] = []
+        self._arrivals = itertools.count()
+
+    @property
+    def counters(self) -> Counters:
+        """What was done since the cold start."""
+        return self.journal.counters
 
     @property
     def is_busy(self) -> bool:
         """Whether any sequence is queued or running."""
         return bool(self.scheduler.running or self.scheduler.waiting)
 
-    def submit(self, request_id: str, prompt: list[int], max_tokens: int) -> Sequence:
-        """Queue a request for exactly ``max_tokens`` greedy output tokens.
+    def submit(self, request_id: str, prompt: list[int], max_tokens: int, sampling: Sampling = GREEDY) -> Sequence:
+        """Queue a request for exactly ``max_tokens`` output tokens.
 
         Raises:
             UsageError: as :func:`check_request`.
         """
         check_request(f"request {request_id}", len(prompt), max_tokens, self.model, self.config)
         block_keys, chunk_keys = KeyChain(self.config.block_size, self._salt), KeyChain(self.config.chunk_tokens, self._salt)
-        sequence = Sequence(request_id, list(prompt), len(prompt), max_tokens, block_keys, chunk_keys)
+        arrival = next(self._arrivals)
+        sequence = Sequence(request_id, list(prompt), len(prompt), max_tokens, block_keys, chunk_keys, sampling, arrival)
         self.scheduler.submit(sequence)
         return sequence
+
+    def submit_samples(self, request_id: str, prompt: list[int], max_tokens: int, samplings: list[Sampling]) -> list[Sequence]:
+        """Queue one prompt to be answered several times: computed once, its blocks shared, each answer sampled in its own way.
+
+        They are requests ``ID/0``, ``ID/1``, ...; each may end or be cancelled by itself.
+
+        Raises:
+            UsageError: as :func:`check_request`, no sampling at all, or :func:`check_fork`.
+        """
+        if not samplings:
+            raise UsageError(f"request {request_id}: 0 samples were asked for; ask for 1 or more")
+        if len(samplings) > 1:
+            check_fork(f"request {request_id}", self.config)
+        first = self.submit(f"{request_id}/0", prompt, max_tokens, samplings[0])
+        for number, sampling in enumerate(samplings[1:], start=1):
+            first.followers.append(first.fork(f"{request_id}/{number}", sampling, next(self._arrivals)))
+        return [first, *first.followers]
+
+    def fork(self, parent: Sequence, request_id: str, sampling: Sampling = GREEDY) -> Sequence:
+        """A new request that goes on from where an unfinished one is, tokens delivered so far included, and shares its KV.
+
+        It arrives now. While the parent has no KV on the device, the child waits in the queue like any other.
+
+        Raises:
+            UsageError: :func:`check_fork`.
+            ValueError: the parent has ended.
+        """
+        check_fork(f"request {request_id}", self.config)
+        if parent.finished or parent.cancelled:
+            raise ValueError(f"request {parent.request_id} has ended")
+        child = parent.fork(request_id, sampling, next(self._arrivals))
+        if parent in self.scheduler.running and parent.loading is None:
+            self.scheduler.fork(parent, child)
+        else:
+            self.journal.forked(parent, child)
+            self.scheduler.submit(child)
+        return child
+
+    def cancel(self, sequence: Sequence) -> None:
+        """End a request in whatever state it is; one that has ended already stays as it is. No step returns it any more.
+
+        One that computes the prompt for others still does that, and gives no token.
+        """
+        if sequence.finished or sequence.cancelled:
+            return
+        sequence.cancelled = True
+        self.counters.cancelled += 1
+        self.journal.note("cancel", sequence, tokens=sequence.output_tokens)
+        queued = [*self.scheduler.running, *self.scheduler.waiting]
+        leader = next((other for other in queued if sequence in other.followers), sequence)
+        if leader is not sequence:
+            leader.followers.remove(sequence)
+        if leader.cancelled and not leader.followers:
+            self.scheduler.remove(leader)
 
     def step(self) -> list[Sequence]:
         """Compute one step; returns the sequences it finished, their blocks returned."""
         plan = self.scheduler.schedule()
-        self._note_plan(plan)
+        if not plan.work and not plan.preempted:
+            self._await_transfer()
         self._restore(plan.admitted)
         tokens = self._compute(plan.work)
-        for work in plan.work:
-            self._deliver(work, tokens.get(id(work.sequence)))
+        given = [sequence for work in plan.work for sequence in self._deliver(work, tokens)]
         for work in plan.work:
             self._write_through(work)
-        finished = [work.sequence for work in plan.work if work.sequence.finished]
+        self.transit.collect()
+        finished = [sequence for sequence in given if sequence.finished]
         for sequence in finished:
             self._finish(sequence)
         self._count_evictions()
         return finished
 
     def drain(self) -> None:
-        """Wait until every store has arrived in the host tier."""
-        for ticket, _, _ in self._stores:
-            ticket.wait()
-        self._collect_stores()
+        """Wait until every copy to the host tier and to the swap space has arrived."""
+        self.transit.wait()
+
+    def _await_transfer(self) -> None:
+        """With nothing to compute, wait for what the oldest sequence waits for; it is a fault of the scheduler if there is nothing."""
+        loading = [sequence.loading for sequence in self.scheduler.running if sequence.loading is not None]
+        if loading:
+            loading[0].ticket.wait()
+        elif self.is_busy and not self.transit.reclaim():
+            raise RuntimeError("requests are queued, none can run, and no transfer is under way")
 
     def _restore(self, admitted: list[Admission]) -> None:
         """Bring the host parts of the hits to the device, and wait for them: their time is the request's, not the step's."""
@@ -148,13 +230,13 @@ class Engine:
                 begin = self._clock()
                 self.transfer.load(admission.copies).wait()
                 seconds = self._clock() - begin
-                tokens = admission.hit.tokens - admission.hit.device_tokens
+                sequence, tokens = admission.sequence, admission.hit.tokens - admission.hit.device_tokens
                 self.counters.loaded_tokens += tokens
-                self._note("load", admission.sequence, tokens=tokens, ms=seconds * 1e3)
-                if admission.sequence.stalled:
-                    admission.sequence.stall_restore_s += seconds
-                elif not admission.sequence.output_tokens:
-                    admission.sequence.restore_s += seconds
+                self.journal.note("load", sequence, tokens=tokens, ms=seconds * 1e3)
+                if sequence.stall is not None:
+                    sequence.stall.restoring_s += seconds
+                elif not sequence.output_tokens:
+                    sequence.restore_s += seconds
 
     def _compute(self, batch: list[Work]) -> dict[int, int]:
         """Run the model over the step's tokens; returns the next token of each sequence that has all its tokens computed, by its id."""
@@ -164,37 +246,51 @@ class Engine:
         tokens: list[int] = []
         positions: list[int] = []
         spans: list[Span] = []
-        sampled: list[tuple[Sequence, int]] = []
+        rows: list[int] = []
+        sampled: list[Sequence] = []
+        picks: list[Pick] = []
         for work in batch:
-            end = work.start + work.count
             spans.append(Span(len(tokens), work.count, work.start, work.sequence.block_table))
-            tokens += work.sequence.tokens[work.start : end]
-            positions += range(work.start, end)
-            if end == len(work.sequence.tokens):
-                sampled.append((work.sequence, len(tokens) - 1))
-        logits = self.model.logits(tokens, positions, PagedStep(self.store, spans), [row for _, row in sampled])
-        chosen = greedy(logits)
+            tokens += work.sequence.tokens[work.start : work.end]
+            positions += range(work.start, work.end)
+            if work.sampled:
+                picks += [Pick(len(rows), sequence.sampling, sequence.output_tokens) for sequence in work.sampled]
+                sampled += work.sampled
+                rows.append(len(tokens) - 1)
+        logits = self.model.logits(tokens, positions, PagedStep(self.store, spans), rows)
+        chosen = choose(logits, picks)
         if self.store.device.is_cuda:
             torch.cuda.synchronize()  # a step without a sampled token would otherwise end before its work
         seconds = self._clock() - begin
         self.counters.steps += 1
         self.counters.computed_tokens += len(tokens)
         for work in batch:
-            _add_compute_time(work.sequence, seconds)
-        return {id(sequence): token for (sequence, _), token in zip(sampled, chosen, strict=True)}
+            _add_compute_time(work, seconds)
+        return {id(sequence): token for sequence, token in zip(sampled, chosen, strict=True)}
 
-    def _deliver(self, work: Work, token: int | None) -> None:
-        """Count the work as computed, make its full blocks findable, and hand the new token over, if there is one."""
+    def _deliver(self, work: Work, tokens: dict[int, int]) -> list[Sequence]:
+        """Count the work as computed, make its full blocks findable, and hand out the new tokens; returns who got one."""
         sequence = work.sequence
-        sequence.computed += work.count
+        self.counters.recomputed_tokens += work.rebuilt
+        sequence.computed = work.end
         self.cache.publish(sequence)
-        if token is None:
-            return
+        if id(sequence) not in tokens:
+            return []
+        given = [sequence, *sequence.followers]
+        for child in sequence.followers:
+            self.scheduler.fork(sequence, child)
+        sequence.followers = []
+        if sequence.cancelled:  # it went on for its followers' sake
+            self.scheduler.remove(sequence)
+            given.remove(sequence)
         now = self._clock()
-        if sequence.stalled:
-            self._end_stall(sequence, now)
-        sequence.tokens.append(token)
-        sequence.token_times.append(now)
+        for member in given:
+            if member.stall is not None:
+                member.stalls.append(member.stall.close(now))
+                member.stall = None
+            member.tokens.append(tokens[id(member)])
+            member.token_times.append(now)
+        return given
 
     def _write_through(self, work: Work) -> None:
         """Store the chunks that the work completed; their blocks are held until the copy is done."""
@@ -202,66 +298,16 @@ class Engine:
         if copies:
             blocks = [block for copy in copies for block in copy.blocks]
             self.pool.acquire(blocks)
-            self._stores.append((self.transfer.store(copies), work.sequence, blocks))
+            self.transit.hold(Held(self.transfer.store(copies), work.sequence, blocks))
             tokens = len(copies) * self.config.chunk_tokens
             self.counters.stored_tokens += tokens
-            self._note("store", work.sequence, tokens=tokens)
-        self._collect_stores()
-
-    def _collect_stores(self) -> None:
-        """Let go of the blocks whose stores have arrived."""
-        under_way = []
-        for ticket, sequence, blocks in self._stores:
-            if ticket.done():
-                self.pool.release(blocks)
-            else:
-                under_way.append((ticket, sequence, blocks))
-        self._stores = under_way
-
-    def _reclaim(self) -> bool:
-        """Wait for the oldest store under way and let go of its blocks; ``False`` if there is none."""
-        if not self._stores:
-            return False
-        self._stores[0][0].wait()
-        self._collect_stores()
-        return True
+            self.journal.note("store", work.sequence, tokens=tokens)
 
     def _finish(self, sequence: Sequence) -> None:
         """Return a finished sequence's blocks; its stores first, so that the order of reuse does not depend on a copy's speed."""
-        for ticket, owner, _ in self._stores:
-            if owner is sequence:
-                ticket.wait()
-        self._collect_stores()
-        self.scheduler.finish(sequence)
-        self._note("finish", sequence, tokens=sequence.output_tokens)
-
-    def _end_stall(self, sequence: Sequence, now: float) -> None:
-        """Split the gap that the preemption made: what was neither restoring nor recomputing was waiting."""
-        if sequence.token_times:
-            total = now - sequence.token_times[-1]
-            waiting = total - sequence.stall_restore_s - sequence.stall_compute_s
-            parts = (part * 1e3 for part in (total, waiting, sequence.stall_restore_s, sequence.stall_compute_s))
-            sequence.stalls.append(Stall(sequence.output_tokens, *parts))
-        sequence.stalled = False
-        sequence.stall_restore_s = sequence.stall_compute_s = 0.0
-
-    def _note_plan(self, plan: Plan) -> None:
-        """Counters and events of what the scheduler decided."""
-        for sequence in plan.preempted:
-            sequence.preemptions += 1
-            sequence.stalled = bool(sequence.token_times)
-            self.counters.preemptions += 1
-            self._note("preempt", sequence)
-        for admission in plan.admitted:
-            sequence, hit = admission.sequence, admission.hit
-            if sequence.device_hit is None:
-                sequence.device_hit, sequence.host_hit = hit.device_tokens, hit.tokens - hit.device_tokens
-                self.counters.device_hit_tokens += sequence.device_hit
-                self.counters.host_hit_tokens += sequence.host_hit
-                self._note("admit", sequence, device=sequence.device_hit, host=sequence.host_hit)
-            else:
-                self.counters.recomputed_tokens += len(sequence.tokens) - 1 - hit.tokens
-                self._note("resume", sequence, device=hit.device_tokens, host=hit.tokens - hit.device_tokens)
+        self.transit.wait(sequence)
+        self.scheduler.remove(sequence)
+        self.journal.note("finish", sequence, tokens=sequence.output_tokens)
 
     def _count_evictions(self) -> None:
         """Bring the eviction counters up to the pool's and the tier's, with one event for what this step evicted."""
@@ -269,21 +315,23 @@ class Engine:
         host = 0 if self.host is None else self.host.evicted * self.config.chunk_tokens
         new_device, new_host = device - self.counters.evicted_tokens, host - self.counters.host_evicted_tokens
         if new_device or new_host:
-            self._note("evict", None, device=new_device, host=new_host)
+            self.journal.note("evict", None, device=new_device, host=new_host)
         self.counters.evicted_tokens, self.counters.host_evicted_tokens = device, host
 
-    def _note(self, event: str, sequence: Sequence | None, **fields: object) -> None:
-        request = {} if sequence is None else {"request_id": sequence.request_id}
-        self.events.append({"event": event, "step": self.counters.steps, "time_s": self._clock(), **request, **fields})
+    def take_events(self) -> list[dict[str, object]]:
+        """The events since the last call."""
+        events, self.journal.events = self.journal.events, []
+        return events
 
     def snapshot(self) -> dict[str, int]:
         """The counters as they are now."""
         return asdict(self.counters)
 
 
-def _add_compute_time(sequence: Sequence, seconds: float) -> None:
-    """Put a step's time where it belongs: to the stall it ends, or to the time before the first token."""
-    if sequence.stalled:
-        sequence.stall_compute_s += seconds
+def _add_compute_time(work: Work, seconds: float) -> None:
+    """Put a step's time where it belongs: to the stall it may end, or to the time before the first token."""
+    sequence = work.sequence
+    if sequence.stall is not None:
+        sequence.stall.add_step(seconds, work.rebuilt)
     elif not sequence.output_tokens:
         sequence.compute_s += seconds

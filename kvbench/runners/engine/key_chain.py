@@ -19,6 +19,12 @@ class KeyChain:
         self._last = salt
         self.keys: list[bytes] = []
 
+    def copy(self) -> KeyChain:
+        """A chain that goes on by itself from here."""
+        other = KeyChain(self._unit, self._last)
+        other.keys = list(self.keys)
+        return other
+
     def extend(self, tokens: Sequence[int]) -> None:
         """Add the keys of the units that ``tokens``, the whole sequence so far, has filled since the last call."""
         first, last = len(self.keys), len(tokens) // self._unit

@@ -1,4 +1,4 @@
-"""The KV itself: one tensor on the device, one beside it for the host tier, and the views both are copied through."""
+"""The KV itself: a tensor on the device, one for the host tier, one for what was swapped out, and the views they are copied through."""
 
 from __future__ import annotations
 
@@ -25,12 +25,21 @@ class KVShape:
 class KVStore:
     """The device pool ``[layers, 2, blocks, B, kv_heads, head_dim]`` (0: K, 1: V) and the host tier's slots.
 
-    A host slot holds a chunk as ``[layers, 2, B-blocks of the chunk, B, kv_heads, head_dim]``. With the layer outermost, a run of
-    consecutive blocks is one view in every layer, and a chunk's copy is one strided copy a run.
+    A host slot holds a chunk as ``[layers, 2, B-blocks of the chunk, B, kv_heads, head_dim]``; the swap space is laid out as the pool is.
+    With the layer outermost, a run of consecutive blocks is one view in every layer, and a chunk's copy is one strided copy a run.
     """
 
-    def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device, host_chunks: int, chunk_blocks: int) -> None:
-        """Allocate both and touch every page, so that no measured request pays for the operating system's first touch.
+    def __init__(
+        self,
+        shape: KVShape,
+        num_blocks: int,
+        block_size: int,
+        device: torch.device,
+        host_chunks: int,
+        chunk_blocks: int,
+        swap_blocks: int = 0,
+    ) -> None:
+        """Allocate all and touch every page, so that no measured request pays for the operating system's first touch.
 
         On CUDA the host side is pinned.
         """
@@ -41,25 +50,34 @@ class KVStore:
         self.device = torch.zeros(shape.layers, 2, num_blocks, *row, dtype=shape.dtype, device=device)
         pinned = device.type == "cuda"
         self.host = torch.empty(host_chunks, shape.layers, 2, chunk_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
+        self.swap = torch.empty(shape.layers, 2, swap_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
         self._scratch = self._new_scratch(0)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of KV in a block."""
+        return self.block_size * self.shape.bytes_per_token
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Make the target a copy of the source, on the device, behind all that was given to it so far."""
+        self.device[:, :, target] = self.device[:, :, source]
 
     def tokens(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of a layer as ``[slots, kv_heads, head_dim]``: token ``j`` is in slot ``BlockTable[j // B] · B + j % B``."""
         keys, values = self.device[layer].flatten(1, 2)
         return keys, values
 
-    def gather(self, layer: int, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of the listed blocks, in that order, as ``[len(blocks), B, kv_heads, head_dim]``.
+    def gather(self, layer: int, blocks: torch.Tensor) -> torch.Tensor:
+        """K and V of the listed blocks, in that order, as ``[2, len(blocks), B, kv_heads, head_dim]``.
 
         They lie in a buffer that the next call overwrites: fresh memory for each layer would cost more in page faults than the copy.
         """
         count = len(blocks)
-        if self._scratch.shape[1] < count:
+        if len(self._scratch) < 2 * count:
             self._scratch = self._new_scratch(count)
-        keys, values = self._scratch[:, :count]
-        torch.index_select(self.device[layer, 0], 0, blocks, out=keys)
-        torch.index_select(self.device[layer, 1], 0, blocks, out=values)
-        return keys, values
+        gathered = self._scratch[: 2 * count].view(2, count, *self.device.shape[3:])
+        torch.index_select(self.device[layer], 1, blocks, out=gathered)
+        return gathered
 
     def _new_scratch(self, count: int) -> torch.Tensor:
-        return self.device.new_empty(2, count, *self.device.shape[3:])
+        return self.device.new_empty(2 * count, *self.device.shape[3:])

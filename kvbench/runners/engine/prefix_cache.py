@@ -17,7 +17,10 @@ from kvbench.runners.engine.transfer import Copy
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Where the head of a sequence was found: device blocks, then host slots by chunk number; ``tokens`` in both together."""
+    """Where the head of a sequence was found: device blocks, then host slots by chunk number; ``tokens`` in both together.
+
+    Of a sequence that was swapped out, the swap space takes the place of the host slots.
+    """
 
     blocks: list[int]
     slots: dict[int, int]
@@ -28,10 +31,12 @@ class Hit:
 class PrefixCache:
     """Looks sequences up in the pool and in the host tier (``None``: there is no such tier), and makes their KV findable."""
 
-    def __init__(self, pool: BlockPool, block_size: int, host: HostTier | None) -> None:
+    def __init__(self, pool: BlockPool, block_size: int, host: HostTier | None, reuse: bool = True) -> None:
+        """Without ``reuse``, no block of the device pool becomes findable; the host tier is as it is."""
         self.pool = pool
         self.block_size = block_size
         self.host = host
+        self.reuse = reuse
 
     def look_up(self, sequence: Sequence) -> Hit:
         """The longest usable hit; changes nothing."""
@@ -44,6 +49,8 @@ class PrefixCache:
                 break
             blocks.append(block)
         device_tokens = len(blocks) * self.block_size
+        if sequence.kept:
+            return Hit(blocks, {}, device_tokens, max(device_tokens, sequence.kept_tokens))
         slots, tokens = self._look_up_host(sequence, device_tokens, limit * self.block_size)
         return Hit(blocks, slots, device_tokens, tokens)
 
@@ -74,6 +81,8 @@ class PrefixCache:
 
     def publish(self, sequence: Sequence) -> None:
         """Make the blocks findable that the sequence has filled."""
+        if not self.reuse:
+            return
         sequence.extend_keys()
         full = sequence.computed // self.block_size
         for index in range(sequence.published, full):
@@ -87,6 +96,7 @@ class PrefixCache:
         """
         if self.host is None:
             return []
+        sequence.extend_keys()
         chunk = self.host.chunk_tokens
         copies = []
         for number in range(start // chunk, sequence.computed // chunk):

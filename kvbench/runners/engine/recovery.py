@@ -9,10 +9,26 @@ from kvbench.runners.engine.sequence import Sequence
 
 
 class Recovery(Protocol):
-    """What a preemption does with the sequence's KV."""
+    """What a preemption does with the sequence's KV. No method changes a sequence's tokens.
+
+    The next step of a sequence that comes back goes on from ``computed``; the last token of every sequence has no KV, so there is always
+    one to compute.
+    """
 
     def preempt(self, sequence: Sequence, pool: BlockPool) -> None:
-        """Give up the sequence's blocks; sets ``block_table`` and ``computed`` to what is left. Its tokens are never changed."""
+        """Give up the sequence's blocks: its table is empty and nothing of it computed afterwards.
+
+        What is kept of it is in ``kept`` and ``kept_tokens``. Blocks that a copy still reads become free when it has ended.
+        """
+
+    def restore(self, sequence: Sequence, first: int) -> None:
+        """Begin to bring what was kept into the new block table, from logical block ``first`` on: those before it hold their KV already."""
+
+    def ready(self, sequence: Sequence) -> bool:
+        """Whether a running sequence has its KV on the device; once it has, what was kept is let go."""
+
+    def forget(self, sequence: Sequence, pool: BlockPool) -> None:
+        """Give up everything of a sequence that ended or was cancelled: blocks, and what was kept."""
 
 
 class Recompute:
@@ -22,8 +38,18 @@ class Recompute:
     """
 
     def preempt(self, sequence: Sequence, pool: BlockPool) -> None:
-        """Release the blocks, tail first; nothing of the sequence has KV afterwards."""
+        """Release the blocks, tail first."""
         pool.release(sequence.block_table)
-        sequence.block_table = []
-        sequence.computed = 0
-        sequence.published = 0
+        sequence.clear()
+
+    def restore(self, sequence: Sequence, first: int) -> None:
+        """Nothing was kept."""
+
+    def ready(self, sequence: Sequence) -> bool:
+        """Always."""
+        return True
+
+    def forget(self, sequence: Sequence, pool: BlockPool) -> None:
+        """Release the blocks, tail first."""
+        pool.release(sequence.block_table)
+        sequence.clear()

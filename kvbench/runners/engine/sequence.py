@@ -6,6 +6,19 @@ from dataclasses import dataclass, field
 
 from kvbench.records import Stall
 from kvbench.runners.engine.key_chain import KeyChain
+from kvbench.runners.engine.sampling import GREEDY, Sampling
+from kvbench.runners.engine.stall import OpenStall
+from kvbench.runners.engine.transfer import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """KV on its way back from the swap space: since when, and how many tokens and blocks."""
+
+    ticket: Ticket
+    begin_s: float
+    tokens: int
+    blocks: int
 
 
 @dataclass(slots=True, eq=False)
@@ -22,10 +35,23 @@ class Sequence:
     max_tokens: int
     block_keys: KeyChain
     chunk_keys: KeyChain
+    sampling: Sampling = GREEDY
+    arrival: int = 0
+    """Its place in the order of submits: the queue's, and that of the running ones."""
+    followers: list[Sequence] = field(default_factory=list)
+    """More samples of the same prompt; they share this one's KV as soon as the prompt is computed, and are nowhere until then."""
+    cancelled: bool = False
+
     block_table: list[int] = field(default_factory=list)
     computed: int = 0
     published: int = 0
     """Blocks at the head of ``block_table`` that were offered to the prefix cache."""
+    reached: int = 0
+    """Tokens that had KV before a preemption: to compute one of them again is to rebuild it."""
+    kept: list[int] = field(default_factory=list)
+    """Places in the swap space that hold the KV of its first ``kept_tokens`` tokens, a block a place."""
+    kept_tokens: int = 0
+    loading: Loading | None = None
 
     device_hit: int | None = None
     host_hit: int | None = None
@@ -36,10 +62,8 @@ class Sequence:
     token_times: list[float] = field(default_factory=list)
     preemptions: int = 0
     stalls: list[Stall] = field(default_factory=list)
-    stalled: bool = False
-    """Preempted since the last delivered token; the next one ends the stall."""
-    stall_restore_s: float = 0.0
-    stall_compute_s: float = 0.0
+    stall: OpenStall | None = None
+    """Open while it was preempted since the last delivered token; the next token closes it."""
 
     @property
     def output_tokens(self) -> int:
@@ -51,7 +75,32 @@ class Sequence:
         """Whether every token asked for was delivered."""
         return self.output_tokens >= self.max_tokens
 
+    @property
+    def longest(self) -> int:
+        """Tokens that will have KV at the end: all but the last."""
+        return self.prompt_tokens + self.max_tokens - 1
+
     def extend_keys(self) -> None:
         """Bring both key chains up to the tokens known."""
         self.block_keys.extend(self.tokens)
         self.chunk_keys.extend(self.tokens)
+
+    def clear(self) -> None:
+        """Forget the block table: nothing is computed."""
+        self.block_table = []
+        self.computed = 0
+        self.published = 0
+
+    def fork(self, request_id: str, sampling: Sampling, arrival: int) -> Sequence:
+        """Another sequence with the same tokens and none of the KV."""
+        return Sequence(
+            request_id,
+            list(self.tokens),
+            self.prompt_tokens,
+            self.max_tokens,
+            self.block_keys.copy(),
+            self.chunk_keys.copy(),
+            sampling,
+            arrival,
+            token_times=list(self.token_times),
+        )

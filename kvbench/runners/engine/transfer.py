@@ -1,12 +1,13 @@
-"""Transfers between device pool and host tier.
+"""Transfers between the device pool and host memory: the host tier, and the swap space beside it.
 
 Contract: transfers run in the order in which they were given, so a load after a store of the same slot reads what was stored, and a slot
-may be given away while its store is still under way. The source blocks of a store must not be reused before its ticket is done.
+(or a place of the swap space) may be given away while a copy from or to it is still under way. The source blocks of a store must not be
+reused before its ticket is done, nor the target blocks of a load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -16,7 +17,10 @@ import torch
 from kvbench.runners.engine.kv_store import KVStore
 
 SCATTERED_FROM = 4
-"""Runs in one copy from which the CPU moves it in one indexed call: a call a run then costs more (``benchmarks/restore.py``)."""
+"""Runs in one copy from which the CPU moves it in indexed calls, if they are short too: a call a run then costs more
+(``benchmarks/restore.py``, ``benchmarks/swap.py``)."""
+SHORT_RUN = 8
+"""Blocks below which a copy's mean run is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,18 @@ class Copy:
     slot: int
     first: int
     blocks: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SwapCopy:
+    """Places of the swap space, and the device blocks they belong to, in the same order."""
+
+    places: list[int]
+    blocks: list[int]
+
+
+HostCopies = Sequence[Copy | SwapCopy]
+"""Copies of one transfer, whose direction the method says."""
 
 
 class Ticket(Protocol):
@@ -41,11 +57,11 @@ class Ticket(Protocol):
 class Transfer(Protocol):
     """Moves KV; the engine's only way to do so."""
 
-    def store(self, copies: list[Copy]) -> Ticket:
-        """Begin to copy device blocks to their host slots; changes the host tier only."""
+    def store(self, copies: HostCopies) -> Ticket:
+        """Begin to copy device blocks to their host slots or places; changes host memory only."""
 
-    def load(self, copies: list[Copy]) -> Ticket:
-        """Begin to copy host slots to their device blocks; changes those blocks only."""
+    def load(self, copies: HostCopies) -> Ticket:
+        """Begin to copy host slots or places to their device blocks; changes those blocks only."""
 
 
 class Done:
@@ -63,20 +79,21 @@ class CpuTransfer:
     """Both sides in RAM: plain copies, finished on return."""
 
     def __init__(self, store: KVStore) -> None:
-        self._device, self._host = _as_words(store.device), _as_words(store.host)
+        self._device, self._host, self._swap = _as_words(store.device), _as_words(store.host), _as_words(store.swap)
 
-    def store(self, copies: list[Copy]) -> Ticket:
-        """Copy from the device pool to the host slots."""
-        for piece in _pieces(copies, self._device, self._host):
+    def store(self, copies: HostCopies) -> Ticket:
+        """Copy from the device pool to host memory."""
+        for piece in _pieces(copies, self._device, self._host, self._swap):
             if piece.scattered is None:
                 piece.host.copy_(piece.device)
             else:
-                piece.host.copy_(piece.device.index_select(2, piece.scattered))
+                for host, device in zip(piece.host.flatten(0, 1), piece.device.flatten(0, 1), strict=True):
+                    torch.index_select(device, 0, piece.scattered, out=host)  # a layer at a time: no copy in between
         return Done()
 
-    def load(self, copies: list[Copy]) -> Ticket:
-        """Copy from the host slots to the device pool."""
-        for piece in _pieces(copies, self._device, self._host):
+    def load(self, copies: HostCopies) -> Ticket:
+        """Copy from host memory to the device pool."""
+        for piece in _pieces(copies, self._device, self._host, self._swap):
             if piece.scattered is None:
                 piece.device.copy_(piece.host)
             else:
@@ -107,23 +124,23 @@ class CudaTransfer:
     """
 
     def __init__(self, store: KVStore) -> None:
-        self._device, self._host = _as_words(store.device), _as_words(store.host)
+        self._device, self._host, self._swap = _as_words(store.device), _as_words(store.host), _as_words(store.swap)
         self._stream = torch.cuda.Stream(store.device.device)  # type: ignore[no-untyped-call]
 
-    def store(self, copies: list[Copy]) -> Ticket:
+    def store(self, copies: HostCopies) -> Ticket:
         """Begin the copies to the host behind all work given to the compute stream so far."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device.device))
         with torch.cuda.stream(self._stream):
-            for piece in _pieces(copies, self._device, self._host, scattered_from=None):
+            for piece in _pieces(copies, self._device, self._host, self._swap, scattered_from=None):
                 piece.host.copy_(piece.device, non_blocking=True)
             return self._ticket()
 
-    def load(self, copies: list[Copy]) -> Ticket:
+    def load(self, copies: HostCopies) -> Ticket:
         """Begin the copies to the device, and make the compute stream wait for them."""
         compute = torch.cuda.current_stream(self._device.device)
         self._stream.wait_stream(compute)
         with torch.cuda.stream(self._stream):
-            for piece in _pieces(copies, self._device, self._host, scattered_from=None):
+            for piece in _pieces(copies, self._device, self._host, self._swap, scattered_from=None):
                 piece.device.copy_(piece.host, non_blocking=True)
             ticket = self._ticket()
         compute.wait_stream(self._stream)
@@ -150,17 +167,29 @@ class _Piece:
     """The device blocks, where they do not follow one another."""
 
 
-def _pieces(copies: list[Copy], device: torch.Tensor, host: torch.Tensor, scattered_from: int | None = SCATTERED_FROM) -> Iterator[_Piece]:
-    """A view a run of consecutive blocks; a copy of ``scattered_from`` runs or more goes in one indexed call instead."""
-    for copy in copies:
-        slot = host[copy.slot]
-        found = runs(copy.blocks)
-        if scattered_from is not None and len(found) >= scattered_from:
-            yield _Piece(device, slot[:, :, copy.first : copy.first + len(copy.blocks)], torch.tensor(copy.blocks))
+def _pieces(
+    copies: HostCopies, device: torch.Tensor, host: torch.Tensor, swap: torch.Tensor, scattered_from: int | None = SCATTERED_FROM
+) -> Iterator[_Piece]:
+    """A view a run of consecutive blocks; a copy of ``scattered_from`` short runs or more goes in indexed calls instead."""
+    for blocks, there in _parts(copies, host, swap):
+        found = runs(blocks)
+        if scattered_from is not None and len(found) >= scattered_from and len(blocks) < SHORT_RUN * len(found):
+            yield _Piece(device, there, torch.tensor(blocks))
             continue
         for start, end in found:
-            block = copy.blocks[start]
-            yield _Piece(device[:, :, block : block + end - start], slot[:, :, copy.first + start : copy.first + end])
+            block = blocks[start]
+            yield _Piece(device[:, :, block : block + end - start], there[:, :, start:end])
+
+
+def _parts(copies: HostCopies, host: torch.Tensor, swap: torch.Tensor) -> Iterator[tuple[list[int], torch.Tensor]]:
+    """Device blocks, and the consecutive room in host memory for all of them."""
+    for copy in copies:
+        if isinstance(copy, Copy):
+            yield copy.blocks, host[copy.slot][:, :, copy.first : copy.first + len(copy.blocks)]
+            continue
+        for start, end in runs(copy.places):
+            place = copy.places[start]
+            yield copy.blocks[start:end], swap[:, :, place : place + end - start]
 
 
 def runs(blocks: list[int]) -> list[tuple[int, int]]:

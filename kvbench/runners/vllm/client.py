@@ -71,6 +71,7 @@ class Client:
         patience: Patience | None = None,
         tls: ssl.SSLContext | None = None,
         token_ids: bool = False,
+        cache_salt: str | None = None,
     ) -> None:
         """Nothing is sent yet.
 
@@ -79,13 +80,15 @@ class Client:
             model: as the server names it.
             headers: sent with every request (``Authorization``, ...).
             tls: whom to trust, for https; ``None``: the system's authorities.
+            cache_salt: vLLM's ``cache_salt`` of every request: what another salt left in any cache is not found.
             token_ids: ask for the ids of the output, too (vLLM: ``return_token_ids``); the first chunk then carries the whole prompt.
 
         Raises:
             UsageError: not an address, or a header that HTTP cannot carry.
         """
         self._address = Address(url, headers or {})
-        self._model, self._clock, self._tls, self._token_ids = model, clock, tls, token_ids
+        self._model, self._clock, self._tls = model, clock, tls
+        self._token_ids, self._cache_salt = token_ids, cache_salt
         self.patience = patience or Patience()
 
     def run(self, requests: Sequence[Request], pace: Pace, on_end: OnEnd, stop: Callable[[], str | None] = lambda: None) -> Load:
@@ -125,6 +128,8 @@ class Client:
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
+        if self._cache_salt is not None:
+            body["cache_salt"] = self._cache_salt
         if self._token_ids:
             body["return_token_ids"] = True
         return msgspec.json.encode(body)

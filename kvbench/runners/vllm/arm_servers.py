@@ -1,0 +1,169 @@
+"""The servers of one arm: LMCache where it has one, then vLLM; started in this order, stopped in the other."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kvbench.errors import RunFailed, UsageError
+from kvbench.runners.vllm.calls import open_client
+from kvbench.runners.vllm.installation import Installation
+from kvbench.runners.vllm.launch_display import describe_launch
+from kvbench.runners.vllm.lmcache_status import read_status
+from kvbench.runners.vllm.log_reason import find_trouble
+from kvbench.runners.vllm.options import ServerOptions
+from kvbench.runners.vllm.server import Server, ServerSpec, free_ports
+from kvbench.runners.vllm.tiers import TIERS, Launch, Ports, lmcache_launch, redis_address, vllm_launch
+
+
+class ArmServers:
+    """Fresh servers for one arm and repeat, on loopback.
+
+    ``with ArmServers("cpu", options, installation, folder) as servers: ...`` starts them; leaving the block stops them. Logs are
+    ``server-ARM-rN.log`` and ``lmcache-ARM-rN.log`` in the folder. Nothing of them survives this process, whatever ends it.
+    """
+
+    def __init__(
+        self, tier: str, options: ServerOptions, installation: Installation, folder: Path, repeat: int = 1, port: int | None = None
+    ) -> None:
+        """Prepare; starts nothing.
+
+        Args:
+            tier: a name of :data:`kvbench.runners.vllm.tiers.TIERS`.
+            options: the same for all arms.
+            installation: what serves.
+            folder: where the logs go; it exists.
+            repeat: N of the logs' names.
+            port: where vLLM listens; ``None``: any free port.
+
+        Raises:
+            UsageError: an option that the arm needs is missing or wrong.
+            RunFailed: the interpreter or the device cannot serve this arm.
+        """
+        kind = TIERS[tier]
+        installation.require(lmcache=kind.lmcache)
+        if kind.device is not None and installation.device != kind.device:
+            raise RunFailed(f"--tier {tier}: {kind.describes} needs a GPU, and vLLM {installation.vllm} here runs on the CPU")
+        self.tier = tier
+        self._options = options
+        self._stack = ExitStack()
+        self._vllm: Server | None = None
+        self._lmcache: Server | None = None
+        free = free_ports(3)
+        self._ports = Ports(port or free[0], free[1], free[2])
+        self._log, self._lmcache_log = (folder / f"{name}-{tier}-r{repeat}.log" for name in ("server", "lmcache"))
+        self._files = _own_folder(options.disk) if tier == "disk" else None
+        if self._files is not None:
+            self._options = options = replace(options, disk=self._files)
+            self._stack.callback(shutil.rmtree, self._files, ignore_errors=True)
+        self.vllm_launch: Launch = vllm_launch(tier, options, installation, self._ports)
+        self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, self._ports)
+
+    @property
+    def url(self) -> str:
+        """vLLM's address, without a slash at its end."""
+        return f"http://127.0.0.1:{self._ports.vllm}"
+
+    @property
+    def lmcache_url(self) -> str | None:
+        """The address of LMCache's status, metrics and resets; ``None`` on an arm without an LMCache server."""
+        return None if self.lmcache_launch is None else f"http://127.0.0.1:{self._ports.lmcache_http}"
+
+    @property
+    def pid(self) -> int | None:
+        """vLLM's process, and process group; ``None`` before the start."""
+        return None if self._vllm is None else self._vllm.pid
+
+    def start(self) -> None:
+        """Start the servers and return when they answer, and when vLLM has registered with LMCache.
+
+        Raises:
+            RunFailed: one did not start, with the lines of its log that tell why; all are stopped then.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def check_alive(self) -> None:
+        """Do nothing while the servers run.
+
+        Raises:
+            RunFailed: one has ended; with the lines of its log that tell why.
+        """
+        for server in (self._lmcache, self._vllm):
+            if server is not None:
+                server.check_alive()
+
+    def tier_trouble(self) -> str | None:
+        """What the logs of healthy servers say against the tier; ``None`` where they say nothing. Read it when a tier never hits."""
+        return find_trouble(self._log, self._lmcache_log)
+
+    def stop(self) -> None:
+        """Stop vLLM, then LMCache, with all they started; removes the files of tier ``disk``. Safe to call twice."""
+        self._stack.close()
+
+    def describe(self) -> dict[str, Any]:
+        """Command lines and environments for the manifest, secrets masked, and the names of the logs."""
+        servers = {"vllm": (self.vllm_launch, self._log)}
+        if self.lmcache_launch is not None:
+            servers["lmcache"] = (self.lmcache_launch, self._lmcache_log)
+        return {name: {**describe_launch(launch), "log": log.name} for name, (launch, log) in servers.items()}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        if self.tier == "redis":
+            _require_listener(self._options.redis)
+        companions: tuple[Path, ...] = ()
+        if self.lmcache_launch is not None:
+            companions = (self._lmcache_log,)
+            self._lmcache = self._run("LMCache server", self.lmcache_launch, f"{self.lmcache_url}/healthcheck", self._lmcache_log)
+        self._vllm = self._run("vLLM server", self.vllm_launch, f"{self.url}/health", self._log, companions)
+        if self.lmcache_url is not None:
+            with open_client() as client:
+                if read_status(client, self.lmcache_url).workers == 0:
+                    logs = f"{self._log}, {self._lmcache_log}"
+                    raise RunFailed(f"vLLM came up without registering with LMCache, so the tier can never hit (logs: {logs})")
+
+    def _run(self, name: str, launch: Launch, health: str, log: Path, companions: tuple[Path, ...] = ()) -> Server:
+        leftovers = self._files if launch is self.lmcache_launch else None
+        spec = ServerSpec(name, launch.command, launch.environment, health, log, companions, leftovers)
+        server = self._stack.enter_context(Server(spec, self._options.grace_s))
+        server.await_ready(self._options.startup_s)
+        return server
+
+
+def _own_folder(parent: Path | None) -> Path | None:
+    """A new folder, as LMCache finds again whatever an earlier server left in its own."""
+    if parent is None:
+        return None
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="kvbench-", dir=parent.absolute()))
+    except OSError as error:
+        raise UsageError(f"--disk {parent}: cannot be written ({error.strerror}); name a folder you may write to") from None
+
+
+def _require_listener(redis: str | None) -> None:
+    """Refuse a Redis address where nobody listens; LMCache would only say so in its log."""
+    address = redis_address(redis)
+    try:
+        socket.create_connection((address.host, address.port), timeout=5).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunFailed(
+            f"--redis {address.host}:{address.port}: nobody listens there ({reason}); start redis-server, or correct it"
+        ) from None

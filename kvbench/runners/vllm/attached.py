@@ -1,0 +1,198 @@
+"""Servers that were there before: driven and read, and left as they are."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from kvbench.config import RunConfig
+from kvbench.errors import UsageError
+from kvbench.masking import MASK
+from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
+from kvbench.runners.vllm.calls import open_client
+from kvbench.runners.vllm.client import Client, Patience
+from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
+from kvbench.runners.vllm.model_facts import ModelFacts, read_facts
+from kvbench.runners.vllm.names import KNOWN_VLLM
+from kvbench.runners.vllm.runner import VllmRunner
+from kvbench.runners.vllm.settling import Settling
+from kvbench.runners.vllm.warmth import STORES_S, empty, warm_up
+
+LOCAL_PYTHON = Path("python3")
+
+
+class AttachedBackend:
+    """One running server for each arm. Nothing of them is reset unless it is allowed; a nonce makes the documents new to them instead."""
+
+    def __init__(self, config: RunConfig, note: Callable[[str], None]) -> None:
+        """Ask each server what it serves.
+
+        Args:
+            note: told what is being waited for.
+
+        Raises:
+            UsageError: an arm has no server, or two share one; the servers differ, or nothing tells the vocabulary.
+            RunFailed: one does not answer.
+        """
+        self._config, self._note = config, note
+        self.chunk_tokens = config.chunk_tokens
+        self.nonce: str | None = secrets.token_hex(8)
+        self._urls = _urls(config)
+        self._headers = _headers(config)
+        served, pools = {}, {}
+        for arm, url in self._urls.items():
+            note(f"asking {url}")
+            with self._open() as http:
+                served[arm], pools[arm] = served_model(http, url), read_pool(http, url)
+        _require_same("model", {arm: model.name for arm, model in served.items()})
+        _require_same("pool", {arm: f"{pool.tokens} tokens in blocks of {pool.block_size}" for arm, pool in pools.items()})
+        self._served: ServedModel = served[config.tier[0]]
+        self.capacity: DeviceCapacity = pools[config.tier[0]]
+        self._facts = _find_facts(config, self._served)
+        self._warm_up_tokens = 1
+
+    @property
+    def vocab(self) -> int:
+        """Token ids are below this.
+
+        Raises:
+            UsageError: nothing tells it.
+        """
+        found = self._config.vocab or (self._facts and self._facts.vocab)
+        if not found:
+            raise UsageError(
+                f"--url: the model {self._served.name} is no folder here, so its vocabulary is unknown; give --vocab N or --model FOLDER"
+            )
+        return found
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where the model's ``tokenizer.json`` is, if it is a folder here."""
+        return (Path(self._config.model) if self._facts is None else self._facts.folder) / "tokenizer.json"
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """KV bytes a token takes; ``None`` where the model is no folder here."""
+        return None if self._facts is None or self._facts.kv is None else self._facts.kv.bytes_per_token
+
+    def profile(self, arm: str) -> str | None:
+        """The profile ``vllm`` for the version it was read from. What a tier holds is not known, so only ``none`` is foreseen."""
+        keeps_every_token = self._facts is None or self._facts.full_attention
+        return "vllm" if arm == "none" and keeps_every_token and (self._served.version or "").startswith(f"{KNOWN_VLLM}.") else None
+
+    def host_room(self, tokens: int) -> int:
+        """The tier is as it is."""
+        return tokens
+
+    def describe(self) -> dict[str, Any]:
+        """``model`` and ``device`` as the manifest shows them, and ``weights_seed``. The machine of the servers is not known."""
+        model = {"name": self._served.name, "bytes_per_token": self.bytes_per_token, "vocab": self.vocab}
+        return {"model": model, "device": {"device": None, "server_packages": {"vllm": self._served.version}}, "weights_seed": None}
+
+    def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
+        """Refuse a request that the server would refuse.
+
+        Raises:
+            UsageError: with the sizes.
+        """
+        longest = self._served.max_tokens
+        if longest is not None and prompt_tokens + output_tokens > longest:
+            size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
+            raise UsageError(f"{size} exceed the {longest:,} that the server takes; shorten the documents (--doc-tokens)")
+
+    def check_memory(self, host_tokens: int | None) -> None:
+        """The servers have theirs."""
+
+    def warm_up(self, prompt_tokens: int) -> None:
+        """Each server is warmed up when its arm starts, with a prompt of this length."""
+        self._warm_up_tokens = prompt_tokens
+
+    def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
+        """The arm's server, warmed up; emptied if that is allowed.
+
+        Raises:
+            RunFailed: it does not answer, or cannot be emptied.
+        """
+        with ExitStack() as stack:
+            runner = self._runner(self._urls[arm.arm], stack.enter_context(self._open()), arm, clock)
+            runner.owns(stack.pop_all().close)
+        return runner
+
+    def close(self) -> None:
+        """Nothing of the servers is ours."""
+
+    def _runner(self, url: str, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
+        client = Client(url, self._served.name, clock, self._headers, Patience(self._config.request_timeout))
+        self._note(f"warming up arm {arm.arm}")
+        warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.concurrency)
+        if self._config.allow_reset:
+            empty(http, url, None)
+        settling = Settling(http, url, None, self._config.chunk_tokens, None, STORES_S)
+        return VllmRunner(client, settling, arm.arm != "none", {"command": None, "url": url}, None)
+
+    def _open(self) -> httpx.Client:
+        http = open_client()
+        http.headers.update(self._headers)
+        return http
+
+
+def _urls(config: RunConfig) -> dict[str, str]:
+    """The address of each arm.
+
+    Raises:
+        UsageError: one is missing, given twice, or shared by two arms.
+    """
+    urls: dict[str, str] = {}
+    for word in config.url:
+        arm, equals, url = word.partition("=")
+        if not equals or not url.startswith(("http://", "https://")):
+            raise UsageError(f"--url {word}: ARM=http://HOST:PORT is expected, such as none=http://127.0.0.1:8000")
+        if arm not in config.tier:
+            raise UsageError(f"--url {word}: {arm} is no arm of this run; name it with --tier {arm}")
+        if arm in urls or url.rstrip("/") in urls.values():
+            raise UsageError(f"--url {word}: each arm needs a server of its own, named once")
+        urls[arm] = url.rstrip("/").removesuffix("/v1")
+    missing = [arm for arm in config.tier if arm not in urls]
+    if missing:
+        raise UsageError(f"--url names no server for arm {missing[0]}; give --url {missing[0]}=URL, or leave the arm out (--tier)")
+    return urls
+
+
+def _headers(config: RunConfig) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for number, word in enumerate(config.header, start=1):
+        name, colon, value = word.partition(":")
+        if not colon or not name.strip():
+            raise UsageError(f"--header number {number}: NAME:VALUE is expected (its text is not shown, as it may be secret)")
+        if value.strip() == MASK:
+            raise UsageError(f"--header {name.strip()}: its value was masked in the manifest; give it again on the command line")
+        headers[name.strip()] = value.strip()
+    if config.api_key_env is not None:
+        key = os.environ.get(config.api_key_env)
+        if not key:
+            raise UsageError(f"--api-key-env {config.api_key_env}: the environment has no such variable, or it is empty")
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
+
+
+def _require_same(what: str, found: Mapping[str, str]) -> None:
+    """Refuse servers that cannot be compared."""
+    if len(set(found.values())) > 1:
+        raise UsageError(f"--url: the servers differ in their {what} ({', '.join(f'{arm}: {value}' for arm, value in found.items())})")
+
+
+def _find_facts(config: RunConfig, served: ServedModel) -> ModelFacts | None:
+    """The model's own facts, where its folder is on this machine: as ``--model`` names it, or as the server does."""
+    for name in (config.model if "model" in config.model_fields_set else "", served.root or ""):
+        if name and Path(name).is_dir():
+            try:
+                return read_facts(name, "auto", LOCAL_PYTHON)
+            except UsageError:
+                continue
+    return None

@@ -1,0 +1,239 @@
+"""What arms on vLLM are started from: an interpreter that serves, a model, and the pool that its servers have."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from kvbench.config import RunConfig
+from kvbench.errors import OutOfMemory, RunFailed, UsageError
+from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
+from kvbench.runners.vllm.arm_servers import ArmServers
+from kvbench.runners.vllm.calls import open_client
+from kvbench.runners.vllm.client import Client, Patience
+from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
+from kvbench.runners.vllm.installation import Installation, find_python, inspect
+from kvbench.runners.vllm.model_facts import read_facts
+from kvbench.runners.vllm.names import KNOWN_LMCACHE, KNOWN_VLLM, LMCACHE_WATERMARK
+from kvbench.runners.vllm.options import ServerOptions, parse_environment
+from kvbench.runners.vllm.runner import VllmRunner, Watch
+from kvbench.runners.vllm.settling import Settling
+from kvbench.runners.vllm.tiers import GIB, TIERS, host_gib_for
+from kvbench.runners.vllm.tiny_model import resolve_model
+from kvbench.runners.vllm.warmth import STORES_S, empty, warm_up
+
+CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16
+"""Tokens a block where only the pool's size is given: the smallest that vLLM takes on the CPU, and its default on a GPU."""
+
+
+class VllmBackend:
+    """The means to start a fresh vLLM server, and its LMCache server, for each arm and repeat."""
+
+    nonce = None
+
+    def __init__(self, config: RunConfig, folder: Path, note: Callable[[str], None]) -> None:
+        """Find the interpreter and the model, and start a server if only one can tell the capacity.
+
+        Args:
+            folder: where logs go.
+            note: told what is being waited for.
+
+        Raises:
+            UsageError: the model or an option cannot be used.
+            RunFailed: the interpreter cannot serve these arms, or the server does not start.
+        """
+        self._config, self._folder, self._note = config, folder, note
+        self.chunk_tokens = config.chunk_tokens
+        self._installation: Installation = inspect(find_python(config.vllm_python))
+        self._installation.require(lmcache=any(TIERS[tier].lmcache for tier in config.tier))
+        note(f"finding {config.model}")
+        model = resolve_model(config.model, self._installation.python)
+        self._facts = read_facts(model, config.dtype, self._installation.python)
+        self._options = self._server_options(model)
+        self._spare: ArmServers | None = None
+        self._served: ServedModel | None = None
+        self._warm_up_tokens = 1
+        self.capacity = self._find_capacity()
+
+    @property
+    def vocab(self) -> int:
+        """Token ids are below this."""
+        return self._facts.vocab
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where the model's ``tokenizer.json`` is, if it has one."""
+        return self._facts.folder / "tokenizer.json"
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """KV bytes a token takes; ``None`` where the model's KV is of a kind that has no rule."""
+        return None if self._facts.kv is None else self._facts.kv.bytes_per_token
+
+    def profile(self, arm: str) -> str | None:
+        """The profile ``vllm`` for the versions it was read from, models that keep every token, and the arms it describes."""
+        known = self._facts.full_attention and (self._installation.vllm or "").startswith(f"{KNOWN_VLLM}.")
+        if arm == "cpu":
+            known &= (self._installation.lmcache or "").startswith(f"{KNOWN_LMCACHE}.")
+        return "vllm" if known and arm in ("none", "cpu") else None
+
+    def host_room(self, tokens: int) -> int:
+        """Tokens of a tier that keeps so many: LMCache begins to evict before it is full."""
+        size = self._require_size()
+        return int(host_gib_for(tokens * size, self._config.chunk_tokens * size) * GIB) // size
+
+    def describe(self) -> dict[str, Any]:
+        """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""
+        facts, found = self._facts, self._installation
+        model = {
+            "name": self._config.model,
+            "architecture": facts.architecture,
+            "kv": None if facts.kv is None else facts.kv.formula,
+            "dtype": facts.dtype,
+            "bytes_per_token": self.bytes_per_token,
+            "vocab": facts.vocab,
+        }
+        device = {
+            "device": found.device,
+            "gpu": found.accelerator,
+            "server_packages": {"vllm": found.vllm, "lmcache": found.lmcache, "torch": found.torch},
+        }
+        return {"model": model, "device": device, "weights_seed": None}
+
+    def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
+        """Refuse a request that could never run.
+
+        Raises:
+            UsageError: it is longer than the pool or the model allows, with the sizes.
+        """
+        size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
+        limits = [self._facts.max_tokens, None if self._served is None else self._served.max_tokens]
+        longest = min((limit for limit in limits if limit is not None), default=None)
+        if longest is not None and prompt_tokens + output_tokens > longest:
+            raise UsageError(f"{size} exceed the {longest:,} that the server takes; shorten the documents (--doc-tokens)")
+        usable = self.capacity.tokens - self.capacity.block_size  # vLLM never uses block 0
+        if prompt_tokens + output_tokens > usable:
+            raise UsageError(f"{size} exceed the pool's {usable:,} usable tokens; raise --kv-tokens or shorten the documents")
+
+    def check_memory(self, host_tokens: int | None) -> None:
+        """Refuse a tier that exceeds the memory there is.
+
+        Raises:
+            OutOfMemory: with the sizes.
+        """
+        needed, free = 0 if host_tokens is None else host_tokens * self._require_size(), psutil.virtual_memory().available
+        if needed > free:
+            raise OutOfMemory(
+                f"a tier of {needed / GIB:.2f} GiB exceeds the {free / GIB:.2f} GiB that are free; lower --host-gib or --docs"
+            )
+
+    def warm_up(self, prompt_tokens: int) -> None:
+        """Each server is warmed up when it has started, with a prompt of this length."""
+        self._warm_up_tokens = prompt_tokens
+
+    def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
+        """Fresh servers, warmed up and emptied again.
+
+        Raises:
+            RunFailed: they do not start, have another pool than was found before, or cannot be emptied.
+        """
+        with ExitStack() as stack:
+            servers = self._take_spare(arm) or self._started(arm.arm, arm.repeat, arm.host_tokens)
+            stack.callback(servers.stop)
+            http = stack.enter_context(open_client())
+            runner = self._runner(servers, http, arm, clock)
+            runner.owns(stack.pop_all().close)
+        return runner
+
+    def close(self) -> None:
+        """Stop the server that told the capacity, if no arm took it."""
+        if self._spare is not None:
+            self._spare.stop()
+
+    def _runner(self, servers: ArmServers, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
+        pool = read_pool(http, servers.url)
+        if pool != self.capacity:
+            raise RunFailed(
+                f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {self.capacity.tokens:,}; give --kv-tokens"
+            )
+        name = served_model(http, servers.url).name
+        salt = secrets.token_hex(8) if arm.arm == "redis" else None
+        client = Client(servers.url, name, clock, patience=Patience(self._config.request_timeout), cache_salt=salt)
+        self._note(f"warming up arm {arm.arm}")
+        warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.concurrency)
+        empty(http, servers.url, servers.lmcache_url)
+        chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self._config.chunk_tokens
+        settling = Settling(http, servers.url, servers.lmcache_url, self._config.chunk_tokens, chunks, STORES_S)
+        described = {"command": servers.describe(), "cache_salt": salt}
+        watch = Watch(partial(_why_dead, servers), servers.tier_trouble)
+        return VllmRunner(client, settling, arm.arm != "none", described, watch)
+
+    def _find_capacity(self) -> DeviceCapacity:
+        """The pool: told to the server, or read from one, which the first arm then uses if it has no tier."""
+        options = self._options
+        if options.blocks is not None and options.block_size is not None:
+            return DeviceCapacity(options.blocks * options.block_size, options.block_size)
+        self._spare = self._started("none", 0, None)
+        with open_client() as http:
+            self._served = served_model(http, self._spare.url)
+            return read_pool(http, self._spare.url)
+
+    def _take_spare(self, arm: ColdStart) -> ArmServers | None:
+        """The server that told the capacity, if this is the first arm and has no tier; otherwise it is stopped."""
+        spare, self._spare = self._spare, None
+        if spare is not None and (arm.arm, arm.repeat) != ("none", 0):
+            spare.stop()
+            return None
+        return spare
+
+    def _started(self, arm: str, repeat: int, host_tokens: int | None) -> ArmServers:
+        self._note(f"starting vLLM for arm {arm}")
+        gib = None if host_tokens is None else host_tokens * self._require_size() / GIB
+        servers = ArmServers(arm, replace(self._options, host_gib=gib), self._installation, self._folder, repeat)
+        servers.start()
+        return servers
+
+    def _require_size(self) -> int:
+        """KV bytes a token takes, for the size of a tier.
+
+        Raises:
+            UsageError: they are not known.
+        """
+        if self.bytes_per_token is None:
+            raise UsageError(f"--model {self._config.model}: its KV is of a kind that has no rule, so no tier can be sized; --tier none")
+        return self.bytes_per_token
+
+    def _server_options(self, model: str) -> ServerOptions:
+        config = self._config
+        kv_tokens = None if config.kv_tokens == "auto" else config.kv_tokens
+        block_size = None if config.block_size == "auto" else config.block_size
+        if kv_tokens is not None and block_size is None:
+            block_size = CPU_BLOCK_SIZE if self._installation.device == "cpu" else GPU_BLOCK_SIZE
+        return ServerOptions(
+            model=model,
+            dtype=config.dtype,
+            kv_tokens=kv_tokens,
+            block_size=block_size,
+            chunk_tokens=config.chunk_tokens,
+            disk=config.disk,
+            redis=config.redis,
+            arguments=config.vllm_arg,
+            environment=parse_environment(config.env),
+            startup_s=config.startup_timeout,
+        )
+
+
+def _why_dead(servers: ArmServers) -> str | None:
+    try:
+        servers.check_alive()
+    except RunFailed as error:
+        return str(error)
+    return None

@@ -1,0 +1,193 @@
+"""A vLLM server as a runner: sends a pass through the timed client, reads the counters around it, and awaits the stores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from kvbench.errors import RunFailed
+from kvbench.records import PassTotals, RequestRecord
+from kvbench.runners.base import ClosedLoop, Pace, Request
+from kvbench.runners.vllm.client import Client
+from kvbench.runners.vllm.counters import Scrape, difference
+from kvbench.runners.vllm.exchange import Exchange
+from kvbench.runners.vllm.settling import Settling
+
+NOTICEABLE_LAG_S = 0.001
+
+DEATH_S = 2.0
+"""From the last answer of a server that dies to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Prompt tokens of one request, or of one pass, by where they came from; ``None`` is unknown."""
+
+    device: int | None
+    host: int | None
+    computed: int | None
+    by: str | None
+
+
+UNKNOWN = Attribution(None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What can be known of servers that are ours.
+
+    ``why_dead`` says why they cannot answer any more, ``None`` while they live; ``trouble`` what their logs say against the tier,
+    ``None`` if nothing.
+    """
+
+    why_dead: Callable[[], str | None]
+    trouble: Callable[[], str | None]
+
+
+class VllmRunner:
+    """One server, cold when it was given, until it is closed."""
+
+    def __init__(self, client: Client, settling: Settling, has_tier: bool, described: dict[str, Any], watch: Watch | None) -> None:
+        """Take over a server that is ready.
+
+        Args:
+            settling: reads the server's counters when they stand still.
+            has_tier: whether there is a tier beside the device pool.
+            described: for the manifest.
+            watch: ``None`` for a server that is not ours.
+        """
+        self._client, self._settling, self._has_tier = client, settling, has_tier
+        self._described, self._watch = described, watch
+        self._passes = 0
+        self._owned = ExitStack()
+
+    def owns(self, close: Callable[[], object]) -> None:
+        """Call this when the runner is closed; what is owned last is closed first."""
+        self._owned.callback(close)
+
+    def describe(self) -> dict[str, Any]:
+        """The servers' command lines and environments, secrets masked."""
+        return self._described
+
+    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+        """Run all requests; see :class:`kvbench.runners.base.Runner`.
+
+        At concurrency 1 the counters are read, and the stores awaited, between one request and the next, so that each is known by tier.
+        Above it only the pass is.
+
+        Raises:
+            RunFailed: the server died, or the run was given up because requests kept failing. Their records were handed over.
+        """
+        try:
+            return self._run_pass(requests, pace, on_end)
+        except RunFailed as error:
+            raise RunFailed(f"given up: {self._await_death() or error}") from None
+
+    def _run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+        before = last = self._settling.read()
+        alone = pace == ClosedLoop(1)  # then the client sends no request before this has returned for the one before it
+
+        def ended(request: Request, exchange: Exchange) -> None:
+            nonlocal last
+            attribution = None
+            if alone and exchange.error is None:
+                after = self._settling.after(request)
+                attribution, last = self._by_counters(last, after, len(request.prompt)), after
+            on_end(self._record(request, exchange, attribution))
+
+        load = self._client.run(requests, pace, ended, *([] if self._watch is None else [self._watch.why_dead]))
+        if load.gave_up is not None:
+            raise RunFailed(load.gave_up)
+        return self._totals(before, last if alone else self._settling.after(*requests), load.lag.samples_s)
+
+    def take_events(self) -> list[dict[str, object]]:
+        """A server tells no events."""
+        return []
+
+    def close(self) -> None:
+        """Stop what was started."""
+        self._owned.close()
+
+    def _record(self, request: Request, exchange: Exchange, attribution: Attribution | None = None) -> RequestRecord:
+        attribution = attribution or self._by_usage(exchange)
+        return RequestRecord(
+            place=request.place,
+            prompt_tokens=exchange.prompt_tokens,
+            prompt_tokens_sent=len(request.prompt),
+            output_tokens=exchange.output_tokens,
+            cached_tokens_device=attribution.device,
+            cached_tokens_host=attribution.host,
+            computed_tokens=attribution.computed,
+            attribution=attribution.by,
+            restore_ms=None,
+            compute_ms=None,
+            scheduled_s=exchange.scheduled_s,
+            sent_s=exchange.sent_s,
+            first_token_s=exchange.first_token_s,
+            last_token_s=exchange.last_token_s,
+            end_s=exchange.end_s,
+            token_times_s=exchange.token_times_s,
+            chunk_tokens=exchange.chunk_tokens,
+            preemptions=None,
+            error=exchange.error,
+        )
+
+    def _await_death(self) -> str | None:
+        """Why the server is dead; one that has just stopped to answer is given a moment to end, and to say it in its log."""
+        if self._watch is None:
+            return None
+        deadline = time.monotonic() + DEATH_S
+        while (reason := self._watch.why_dead()) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return reason
+
+    def _faults(self, host: int | None) -> list[str]:
+        """What did not settle; and, once there was something to give, what the logs say of a tier that gave nothing."""
+        silent = self._has_tier and self._passes > 0 and not host
+        self._passes += 1
+        trouble = self._watch.trouble() if silent and self._watch is not None else None
+        return self._settling.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])
+
+    def _by_usage(self, exchange: Exchange) -> Attribution:
+        """What the usage says: how much was cached, but not where; on an arm without a tier it was on the device."""
+        prompt, cached = exchange.prompt_tokens, exchange.cached_tokens
+        if prompt is None or cached is None:
+            return UNKNOWN
+        if self._has_tier:
+            return Attribution(None, None, prompt - cached, "usage")
+        return Attribution(cached, 0, prompt - cached, "usage")
+
+    def _by_counters(self, before: Scrape, after: Scrape, prompt: int) -> Attribution | None:
+        """What one request alone made the counters grow by; ``None`` where something else did too, or they do not say."""
+        grown = difference(before.counters, after.counters)
+        if grown.get("finished") != 1 or grown.get("preemptions", 0) or grown.get("prefix_queries") != prompt:
+            return None
+        device, host = grown.get("prefix_hits"), grown.get("external_hits", 0)
+        return None if device is None else Attribution(device, host, prompt - device - host, "counters")
+
+    def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float]) -> PassTotals:
+        grown = difference(before.counters, after.counters)
+        device, prompt = grown.get("prefix_hits"), grown.get("prompt_tokens")
+        host = grown.get("external_hits", 0 if not self._has_tier else None)
+        known = None not in (device, host, prompt) and not grown.get("preemptions", 0)
+        return PassTotals(
+            counters_before=_with_start(before),
+            counters_after=_with_start(after),
+            peak_pool_tokens=None,
+            evicted_tokens=None,
+            stored_tokens=None,
+            loaded_tokens=host if self._has_tier else None,
+            cached_tokens_device=device if known else None,
+            cached_tokens_host=host if known else None,
+            computed_tokens=prompt - device - host if known else None,  # type: ignore[operator]
+            client_lags_ms=[round(lag * 1e3, 2) for lag in lags_s if lag >= NOTICEABLE_LAG_S],
+            faults=self._faults(host),
+        )
+
+
+def _with_start(reading: Scrape) -> dict[str, int]:
+    """The counters, and when the server's process started: one that changes is another server."""
+    return reading.counters | ({} if reading.started is None else {"server_started_ms": int(reading.started * 1e3)})

@@ -1,0 +1,79 @@
+"""Counters that stand still: read once a server has counted what it finished, and its tier has stored what it was given."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+
+from kvbench.errors import RunFailed
+from kvbench.runners.base import Request
+from kvbench.runners.simulator.prefixes import Prefixes
+from kvbench.runners.vllm.counters import Scrape, scrape
+from kvbench.runners.vllm.lmcache_status import await_stores
+
+IDLE_S = 5.0
+"""vLLM counts a request before its last token leaves; a server that still has requests after this long serves others as well."""
+
+POLL_S = 0.005
+
+
+class Settling:
+    """Reads one server, and the LMCache server beside it, if there is one."""
+
+    def __init__(
+        self, http: httpx.Client, url: str, lmcache_url: str | None, chunk_tokens: int, kept_chunks: int | None, patience_s: float
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            kept_chunks: as many chunks the tier keeps without evicting any; ``None``: not known, so none is waited for by number.
+            patience_s: how long stores may take.
+        """
+        self._http, self._url, self._lmcache_url = http, url, lmcache_url
+        self._kept_chunks, self._patience_s = kept_chunks, patience_s
+        self._prefixes, self._chunks = Prefixes(chunk_tokens), set[int]()
+        self._is_ours = True
+        self._faults: list[str] = []
+
+    def read(self) -> Scrape:
+        """The counters as they are, those of LMCache among them."""
+        reading = scrape(self._http, self._url)
+        if self._lmcache_url is not None:
+            reading.counters.update(scrape(self._http, self._lmcache_url).counters)
+        return reading
+
+    def after(self, *requests: Request) -> Scrape:
+        """The counters when everything that these requests left has been counted and stored. Nothing else may be in flight."""
+        self._await_idle()
+        if self._lmcache_url is not None:
+            for request in requests:
+                self._chunks.update(self._prefixes.of(request.prompt))
+            self._await_stores(self._lmcache_url)
+        return self.read()
+
+    def take_faults(self) -> list[str]:
+        """What did not settle, in words; forgets it."""
+        faults, self._faults = self._faults, []
+        return faults
+
+    def _await_idle(self) -> None:
+        """Until the server says that no request runs or waits; at once where it does not say."""
+        deadline = time.monotonic() + IDLE_S
+        while self._is_ours and time.monotonic() < deadline:
+            gauges = scrape(self._http, self._url).gauges
+            if not gauges.get("running", 0) and not gauges.get("waiting", 0):
+                return
+            time.sleep(POLL_S)
+        if self._is_ours:
+            self._is_ours = False  # waiting again would only take the time again
+            self._faults.append(f"the server still had requests {IDLE_S:g} s after ours had ended: others use it too")
+
+    def _await_stores(self, lmcache_url: str) -> None:
+        wanted = len(self._chunks)
+        known = self._kept_chunks is not None and wanted <= self._kept_chunks
+        try:
+            await_stores(self._http, lmcache_url, self._patience_s, wanted if known else None)
+        except RunFailed as error:
+            self._faults.append(str(error))
+            self._kept_chunks = None  # it has lost some, and asking for them again would only take the time again

@@ -1,0 +1,91 @@
+"""``kvbench plan``: what a tier would be worth and how large it must be, before anything is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from kvbench.cli import output
+from kvbench.cli.commands import build_command
+from kvbench.cli.options import only_given, with_options
+from kvbench.planning.config import PlanConfig
+from kvbench.settings import load
+
+EXAMPLE = "kvbench plan --docs 20 --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570000"
+
+
+def build() -> TyperCommand:
+    """The command, with an option for each field of the configuration."""
+    return build_command(with_options(plan, PlanConfig), "plan", EXAMPLE)
+
+
+def plan(
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            show_default=False,
+            rich_help_panel="Run",
+            help="TOML file with these options; options given here go over it. [default: none]",
+        ),
+    ] = None,
+    format: Annotated[
+        Literal["terminal", "markdown", "json"],
+        typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output",
+                     help="terminal, markdown or json (the whole plan). [default: terminal]"),
+    ] = "terminal",
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
+                     help="Write to a file instead, in place of what it holds. [default: stdout]"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", rich_help_panel="Output", help="The same as --format json. [default: off]")
+    ] = False,
+    plots: Annotated[
+        Path | None,
+        typer.Option("--plots", metavar="DIR", show_default=False, rich_help_panel="Output",
+                     help="Write a plot of each later pass (SVG) into this folder: hits and TTFT against the pool. [default: none]"),
+    ] = None,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Say whether a tier would help, and how large it must be.
+
+    Simulates the workload of `kvbench run` on a pool without and with a cpu tier, and looks for the smallest sizes. Nothing is measured,
+    no model is loaded. Its defaults are the server of the published measurement: vLLM, Qwen2.5-1.5B, a pool of 21,520 tokens.
+    """
+    config = load(PlanConfig, "kvbench plan", config_file, only_given(given))
+    kind = "json" if as_json else format
+    text = _of_documents(config, kind, plots) if config.trace is None else _of_trace(config, kind, plots)
+    if file is None:
+        output.write(text)
+    else:
+        output.save(text, file)
+
+
+def _of_documents(config: PlanConfig, kind: str, plots: Path | None) -> str:
+    from kvbench.planning.plan import make_plan
+    from kvbench.reports import plan as reports
+
+    made = make_plan(config)
+    if plots is not None:
+        from kvbench.reports.plots import plan_plots
+
+        output.save_all(plan_plots(made), plots)
+    return {"terminal": reports.terminal, "markdown": reports.markdown, "json": reports.to_json}[kind](made)
+
+
+def _of_trace(config: PlanConfig, kind: str, plots: Path | None) -> str:
+    from kvbench.planning.trace_plan import plan_trace
+    from kvbench.reports import trace_plan as reports
+
+    made = plan_trace(config)
+    if plots is not None:
+        from kvbench.reports.trace_plots import trace_plots
+
+        output.save_all(trace_plots(made), plots)
+    return {"terminal": reports.terminal, "markdown": reports.markdown, "json": reports.to_json}[kind](made)

@@ -1,0 +1,157 @@
+"""The configuration of a plan: the workload options that a run has, and what a plan must be told because nothing is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from kvbench.config import (
+    CYCLIC,
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_DOCS,
+    DEFAULT_KV_TOKENS,
+    MODEL,
+    POOL_TOKENS,
+    SIMULATOR,
+    SIMULATOR_MS,
+    SIMULATOR_RATE,
+    SIMULATOR_RUN,
+    TIER_GIB,
+    VLLM,
+    Auto,
+    BlockTokens,
+    Documents,
+    Gibibytes,
+    PoolTokens,
+    StudyConfig,
+    given_or,
+)
+from kvbench.settings import Setting, flag
+
+MODEL_BYTES = Setting("Model and pool", unit="bytes")
+POOL_RANGE = replace(POOL_TOKENS, metavar="FROM:TO")
+WINDOW = Setting("Times", unit="s", experiments=frozenset({"trace"}))
+SERVER_URL = replace(VLLM, metavar="URL")
+
+
+class PlanConfig(StudyConfig):
+    """One plan.
+
+    Its defaults are source 001's server: vLLM with LMCache, Qwen2.5-1.5B, and the pool that was left beside it. A plan is for a server
+    that is still to be set up, so vLLM's rules are the default, and not those of kvbench's own engine.
+    """
+
+    docs: Annotated[Documents | Auto, CYCLIC] = Field("auto", description=f"Documents in a pass; auto: {DEFAULT_DOCS}.")
+    model: Annotated[str, MODEL] = Field(
+        "qwen2.5-1.5b",
+        min_length=1,
+        description="A Hugging Face folder, of which only config.json is read, or a shape: tiny, qwen2.5-0.5b, qwen2.5-1.5b, llama-3.1-8b.",
+    )
+    bytes_per_token: Annotated[int | None, MODEL_BYTES] = Field(
+        None, ge=1, le=10**9, description="KV of a token, all layers, in place of a model."
+    )
+    kv_dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16", "fp8"], MODEL] = Field(
+        "auto", description="Elements of the KV; auto: 16 bits, as servers keep it, or fp8 where the checkpoint says so."
+    )
+    kv_tokens: Annotated[PoolTokens | Auto, POOL_TOKENS] = Field(
+        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_KV_TOKENS:,}."
+    )
+    block_size: Annotated[BlockTokens | Auto, POOL_TOKENS] = Field(
+        "auto", description=f"What a KV block holds; auto: {DEFAULT_BLOCK_SIZE}, as vLLM's on a GPU."
+    )
+    pool_tokens: Annotated[str | None, POOL_RANGE] = Field(
+        None, description="Pools that the table and the plot go through, as 10000:60000; auto: past the one in which everything hits."
+    )
+    host_gib: Annotated[Gibibytes | Auto, TIER_GIB] = Field("auto", description="Size of the cpu tier; auto: what the plan recommends.")
+
+    profile: Annotated[Literal["vllm", "engine", "documents"], SIMULATOR] = Field(
+        "vllm", description="Whose cache is simulated: vLLM 0.32 with LMCache 0.5, kvbench's own engine, or one of whole documents."
+    )
+    prefill_rate: Annotated[float | None, SIMULATOR_RATE] = Field(
+        None, gt=0, le=1e9, description="Prompt tokens computed a second; without rates no time is predicted."
+    )
+    restore_rate: Annotated[float | None, SIMULATOR_RATE] = Field(None, gt=0, le=1e12, description="Tokens loaded from the tier a second.")
+    overhead_ms: Annotated[float | None, SIMULATOR_MS] = Field(
+        None, ge=0, le=1e6, description="What a first token takes beside; with rates and without this: 0."
+    )
+    calibrate: Annotated[Path | None, SIMULATOR_RUN] = Field(
+        None, description="Run folder of a measured run: rates that are not given are fitted to its requests."
+    )
+    window: Annotated[float | None, WINDOW] = Field(
+        None, gt=0, le=10**9, description="Show a trace by windows of this length: what comes again, and from which tier."
+    )
+    from_server: Annotated[str | None, SERVER_URL] = Field(
+        None, description="A vLLM server that runs, as http://127.0.0.1:8000: its block size, its pool and its model are taken from it."
+    )
+
+    @property
+    def studied(self) -> str:
+        """The experiment whose workload is planned for."""
+        return "cyclic" if self.trace is None else "trace"
+
+    @property
+    def pool_range(self) -> tuple[int, int] | None:
+        """Of ``pool_tokens``, in tokens; ``None``: the plan chooses."""
+        return None if self.pool_tokens is None else _range(self.pool_tokens)
+
+    @field_validator("pool_tokens")
+    @classmethod
+    def _pools_are_a_range(cls, value: str | None) -> str | None:
+        if value is not None:
+            _range(value)
+        return value
+
+    @model_validator(mode="after")
+    def _sizes_go_together(self) -> Self:
+        if self.from_server is not None or self.profile == "documents":
+            return self
+        block_size, kv_tokens = given_or(self.block_size, DEFAULT_BLOCK_SIZE), given_or(self.kv_tokens, DEFAULT_KV_TOKENS)
+        if self.chunk_tokens % block_size:
+            raise ValueError(f"--chunk-tokens {self.chunk_tokens} is not a multiple of --block-size {block_size}")
+        if kv_tokens < block_size:
+            raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _rates_go_together(self) -> Self:
+        """Half of the rates would time half of the requests, and the median of those would be believed."""
+        given = [name for name in ("prefill_rate", "restore_rate", "overhead_ms") if getattr(self, name) is not None]
+        missing = [name for name in ("prefill_rate", "restore_rate") if getattr(self, name) is None]
+        if self.calibrate is None and given and missing:
+            raise ValueError(f"{flag(given[0])} needs {flag(missing[0])} too, or --calibrate RUN_DIR, which tells what is not given")
+        return self
+
+    def not_applicable(self) -> dict[str, str]:
+        """Fields that mean nothing in this plan, with the reason."""
+        reasons = super().not_applicable()
+        if self.trace is not None:
+            for name in ("pool_tokens", "from_server", "prefill_rate", "restore_rate", "overhead_ms", "calibrate"):
+                reasons[name] = "the plan is for a trace"
+        if self.bytes_per_token is not None:
+            reasons["kv_dtype"] = "--bytes-per-token says it already"
+            if self.documents is None:
+                reasons["model"] = "--bytes-per-token stands in its place"
+        if self.profile == "documents":
+            for name in ("block_size", "chunk_tokens", "from_server"):
+                reasons[name] = "the profile documents keeps whole documents"
+        if self.from_server is not None:
+            for name in ("kv_tokens", "block_size"):
+                reasons[name] = "--from-server tells it"
+            if self.profile != "vllm":
+                reasons["from_server"] = f"the profile is {self.profile}, and the server is vLLM"
+        return reasons
+
+
+def _range(text: str) -> tuple[int, int]:
+    """``FROM:TO`` in tokens.
+
+    Raises:
+        ValueError: it is no such range.
+    """
+    low, colon, high = text.partition(":")
+    if not (colon and low.isdecimal() and high.isdecimal() and 1 <= int(low) < int(high) <= 10**10):
+        raise ValueError("FROM:TO in tokens is expected, the smaller one first, as in 10000:60000")
+    return int(low), int(high)

@@ -1,0 +1,155 @@
+"""``kvbench plan``: from a configuration to what the simulator says of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import chain
+from statistics import fmean, median
+
+from kvbench.planning.advice import Case, advise, why_no_tier
+from kvbench.planning.commands import commands_for
+from kvbench.planning.config import PlanConfig
+from kvbench.planning.curve import curve, curve_pass, times_ms, without_tier
+from kvbench.planning.result import KV, PassRow, Plan, Size
+from kvbench.planning.sizes import Hosts, Pools, smallest_hosts, smallest_pools
+from kvbench.planning.study import Reading
+from kvbench.planning.subject import Subject, find_subject
+
+GIB_STEP = 100
+"""``--host-gib`` is recommended in hundredths of a GiB."""
+
+
+def make_plan(config: PlanConfig) -> Plan:
+    """Plan for a workload of documents.
+
+    Raises:
+        UsageError: the model, the documents, the sizes or the run to calibrate with cannot be used.
+        RunFailed: the server does not answer.
+    """
+    subject = find_subject(config)
+    study, pool, size = subject.study, subject.pool, subject.size
+    pools, hosts = smallest_pools(study), smallest_hosts(study, pool)
+    host = _host(subject, hosts)
+    reading = study.read(pool, host)
+    case = _case(subject, pools, hosts, host, reading)
+    recommended = case.recommended if why_no_tier(case) is None else None
+    host_gib = None if recommended is None else math.ceil(recommended.gib * GIB_STEP) / GIB_STEP
+    return Plan(
+        title=tuple(_title(subject, host)),
+        profile=config.profile,
+        kv=KV(subject.kv.bytes_per_token, subject.kv.formula, subject.model),
+        server=None if subject.server is None else subject.server.server,
+        documents=len(subject.workload.describe()["document_tokens"]),
+        pool_documents=study.documents_in(pool),
+        working_set=size(subject.working_set, 1),
+        pool=size(pool, study.unit),
+        headline=case.headline.pass_label,
+        smallest_hit=None if pools.hits_at_all is None else size(pools.hits_at_all, study.unit),
+        smallest_all=case.larger_pool,
+        watermark=study.watermark,
+        host_smallest=size(hosts.hits_everything, study.chunk),
+        host_exact=hosts.exact,
+        host_keeps_all=size(hosts.keeps_everything, study.chunk),
+        host_recommended=recommended,
+        host_gib=host_gib,
+        host=size(host, study.chunk),
+        rates=subject.used_rates,
+        passes=tuple(_pass_rows(subject, reading)),
+        curve=curve(study, pool, pools, host, subject.rates, subject.kv.bytes_per_token, config.pool_range),
+        commands=() if host_gib is None else commands_for(config, subject.model, pool * study.unit, host_gib),
+        advice=tuple(advise(case)),
+        notes=tuple(_notes(subject, hosts, reading)),
+    )
+
+
+def _host(subject: Subject, hosts: Hosts) -> int:
+    """The tier to predict with, in chunks: the one given, else the one to add."""
+    config, chunk = subject.config, subject.study.chunk
+    if config.host_tokens is not None:
+        return config.host_tokens // chunk
+    if config.host_gib != "auto":
+        return int(config.host_gib * 2**30) // subject.kv.bytes_per_token // chunk
+    return _to_add(subject, hosts)
+
+
+def _to_add(subject: Subject, hosts: Hosts) -> int:
+    """The tier to add, in chunks: the smallest that hits everything, if that is certain on this profile; else the one that never evicts."""
+    return hosts.hits_everything if subject.study.watermark == 1 else hosts.keeps_everything
+
+
+def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: Reading) -> Case:
+    """What the advice is given on."""
+    config, study, pool, rates = subject.config, subject.study, subject.pool, subject.rates
+    requests = list(chain.from_iterable(reading.passes))
+    prompt, best = sum(map(sum, requests)), study.best_hits(pool)
+
+    def chunks(count: int) -> Size:
+        return subject.size(count, study.chunk)
+
+    return Case(
+        fits=subject.working_set <= pool * study.unit,
+        unlimited=study.read(study.roomy_pool, None).device_hits,
+        pool=reading.device_hits,
+        tier=reading.hits,
+        any_tier=study.read(pool, hosts.keeps_everything).hits,
+        slower=sum(times_ms(rates, requests) or []) > sum(times_ms(rates, without_tier(requests)) or []),
+        headline=curve_pass(study, reading, study.headline, rates),
+        chunk_tokens=study.chunk,
+        recommended=chunks(_to_add(subject, hosts)),
+        given=None if config.host_tokens is None and config.host_gib == "auto" else chunks(host),
+        larger_pool=None if pools.hits_everything is None else subject.size(pools.hits_everything, study.unit),
+        lru=reading.device_hits / prompt,
+        best=None if best is None else best / prompt,
+    )
+
+
+def _pass_rows(subject: Subject, reading: Reading) -> Iterator[PassRow]:
+    """A row for each arm and pass."""
+    for arm in ("none", "cpu"):
+        for item, found in zip(subject.study.passes, reading.passes, strict=True):
+            requests = without_tier(found) if arm == "none" else list(found)
+            times, base = times_ms(subject.rates, requests), times_ms(subject.rates, without_tier(found))
+            device, host, computed = (sum(part) for part in zip(*requests, strict=True))
+            yield PassRow(
+                arm=arm,
+                pass_label=item.label,
+                requests=len(requests),
+                device=device,
+                host=None if arm == "none" else host,
+                computed=computed,
+                p50_ms=None if times is None else median(times),
+                mean_ms=None if times is None else fmean(times),
+                speedup=median(base) / median(times) if times and base and median(times) > 0 else None,
+            )
+
+
+def _title(subject: Subject, host: int) -> Iterator[str]:
+    config, described = subject.config, subject.workload.describe()
+    lengths, pool = described["document_tokens"], subject.pool * subject.study.unit
+    span = f"{lengths[0]:,}" if len(set(lengths)) == 1 else f"{min(lengths):,} to {max(lengths):,}"
+    yield "plan"
+    yield f"profile {config.profile}"
+    yield subject.model or f"{subject.kv.bytes_per_token:,} bytes a token"
+    yield f"{len(lengths):,} document{'s' if len(lengths) > 1 else ''} of {span} + {described['question_tokens']:,}"
+    yield f"pool {pool:,}"
+    yield f"cpu tier {host * subject.study.chunk:,}"
+    yield f"working set {subject.working_set / pool:.1f}x"
+
+
+def _notes(subject: Subject, hosts: Hosts, reading: Reading) -> Iterator[str]:
+    """What the figures mean, where that is not plain."""
+    config, kv = subject.config, subject.kv
+    yield from kv.notes
+    longest = subject.longest.prompt_tokens + subject.longest.output_tokens
+    if kv.max_tokens is not None and longest > kv.max_tokens:
+        yield f"a request has {longest:,} tokens, and the model was made for {kv.max_tokens:,}"
+    if not reading.exact:
+        yield (
+            "an estimate: this tier evicts, and LMCache evicts in the background, on a timer; what is found then depends on the moment. "
+            f"A tier of {hosts.keeps_everything * subject.study.chunk:,} tokens never evicts"
+        )
+    if config.profile == "engine" and config.kv_dtype == "auto" and config.bytes_per_token is None:
+        yield "KV is counted in 16 bits; on a CPU kvbench's own engine keeps 32 (--kv-dtype float32)"
+    if config.profile == "documents":
+        yield "whole documents are found or lost; an engine keeps blocks, and finds parts of documents too"

@@ -1,0 +1,58 @@
+"""A running vLLM server as a plan sees it: its pool, its block size, its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench.errors import RunFailed, UsageError
+from kvbench.models.shapes import SHAPES
+from kvbench.planning.result import Server
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server told. ``root`` is where its model was loaded from, as the server names it."""
+
+    server: Server
+    root: str | None
+    block_size: int
+    blocks: int
+
+    def model(self) -> str:
+        """The served model, where this machine has its configuration.
+
+        Raises:
+            UsageError: it does not.
+        """
+        for name in (self.root, self.server.model):
+            if name is not None and (name in SHAPES or Path(name).is_dir()):
+                return name
+        served = self.root or self.server.model
+        raise UsageError(
+            f"--from-server: the server's model, {served}, is no folder of this machine; name a copy of it, of which only config.json is "
+            "read (--model FOLDER), or its KV (--bytes-per-token N)"
+        )
+
+
+def ask_server(url: str) -> ServerFacts:
+    """Read a server's capacity from ``/metrics``, its model from ``/v1/models`` and its version.
+
+    Raises:
+        UsageError: it is no address.
+        RunFailed: nobody answers, or not as vLLM does.
+    """
+    from kvbench.runners.vllm.calls import open_client
+    from kvbench.runners.vllm.counters import scrape, served_model
+
+    address = url.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
+    if not address.startswith(("http://", "https://")):
+        raise UsageError(f"--from-server {url}: not the address of a server; it should look like http://127.0.0.1:8000")
+    with open_client() as client:
+        capacity = scrape(client, address).capacity
+        served = served_model(client, address)
+    if capacity is None or min(capacity.block_size, capacity.blocks) < 1:
+        raise RunFailed(
+            f"{address}/metrics does not tell the pool's size (vllm:cache_config_info); give --kv-tokens and --block-size instead"
+        )
+    return ServerFacts(Server(address, served.name, served.max_tokens, served.version), served.root, capacity.block_size, capacity.blocks)

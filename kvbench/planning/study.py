@@ -1,0 +1,236 @@
+"""The workload of a plan as the simulator reads it: prepared once, read at many sizes.
+
+Which block of a prompt equals which does not depend on the sizes of the tiers, so finding it out, which takes longer than a simulation,
+is done once. Pools are counted in units: blocks, or tokens where whole documents are kept; host tiers likewise in chunks, or tokens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from kvbench.experiments.workload import Workload
+from kvbench.runners.profiles import DeviceRules, HostRules, Profile
+from kvbench.runners.simulator.belady import Belady
+from kvbench.runners.simulator.host_tier import chunks_to_hold
+from kvbench.runners.simulator.prefixes import Prefixes
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, Capacity, DocumentSimulator, Footprint, TierTokens
+
+IN_ORDER = ("sequential", "repeat")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPass:
+    """One pass: of each request the document it reads and what it does to the tiers. ``label`` tells passes of the same name apart."""
+
+    name: str
+    label: str
+    requests: tuple[tuple[int, Footprint], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All passes, read once from cold: prompt tokens by tier of each request, by pass. ``exact``: see the simulator's."""
+
+    passes: tuple[tuple[TierTokens, ...], ...]
+    exact: bool
+
+    def device(self, index: int) -> int:
+        """Tokens that a pass found on the device."""
+        return sum(tokens.device for tokens in self.passes[index])
+
+    @property
+    def hits(self) -> int:
+        """Tokens that all passes found, in either tier."""
+        return sum(tokens.device + tokens.host for tokens in chain.from_iterable(self.passes))
+
+    @property
+    def device_hits(self) -> int:
+        """Tokens that all passes found on the device."""
+        return sum(tokens.device for tokens in chain.from_iterable(self.passes))
+
+
+class Study(ABC):
+    """A workload under a profile.
+
+    Attributes:
+        unit: tokens that a pool is counted in.
+        chunk: tokens that a host tier is counted in.
+        watermark: share of its capacity from which the host tier evicts in the background; 1: only to make room.
+        headline: index of the pass that speaks for re-reading: the first later one in order, else the last one.
+    """
+
+    def __init__(self, passes: Sequence[PlannedPass], unit: int, chunk: int, watermark: float) -> None:
+        self.passes, self.unit, self.chunk, self.watermark = passes, unit, chunk, watermark
+        later = (index for index, item in enumerate(passes) if index and item.name in IN_ORDER)
+        self.headline = next(later, len(passes) - 1)
+
+    @property
+    def footprints(self) -> Iterator[Footprint]:
+        """Of all requests, in order."""
+        return (footprint for item in self.passes for _, footprint in item.requests)
+
+    @abstractmethod
+    def read(self, pool: int, host: int | None) -> Reading:
+        """Read all passes from cold; ``host`` ``None``: no host tier.
+
+        Raises:
+            UsageError: a request does not fit the pool, or the sizes do not go together.
+        """
+
+    @property
+    @abstractmethod
+    def smallest_pool(self) -> int:
+        """The smallest pool in which every request can run."""
+
+    @property
+    @abstractmethod
+    def roomy_pool(self) -> int:
+        """A pool in which nothing is ever evicted."""
+
+    @property
+    @abstractmethod
+    def roomy_host(self) -> int:
+        """The smallest host tier that keeps everything the workload leaves there and evicts nothing."""
+
+    @abstractmethod
+    def documents_in(self, pool: int) -> int:
+        """Of how many documents a pool holds everything that can be found, once the first pass is read."""
+
+    @abstractmethod
+    def best_hits(self, pool: int) -> int | None:
+        """The most tokens of all passes that any order of eviction finds in the pool (Belady's optimum); ``None``: not known."""
+
+
+class BlockStudy(Study):
+    """Under a profile that keeps blocks and chunks."""
+
+    def __init__(self, device: DeviceRules, host: HostRules, workload: Workload, block_size: int, chunk_tokens: int) -> None:
+        super().__init__(_prepare(workload, block_size, chunk_tokens), block_size, chunk_tokens, host.watermark)
+        self._device, self._host = device, host
+
+    def read(self, pool: int, host: int | None) -> Reading:
+        """See :class:`Study`."""
+        capacity = Capacity(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
+        simulator = BlockSimulator(self._device, self._host, capacity)
+        passes = tuple(tuple(simulator.run(footprint) for _, footprint in item.requests) for item in self.passes)
+        return Reading(passes, simulator.exact)
+
+    @property
+    def smallest_pool(self) -> int:
+        """See :class:`Study`."""
+        return max(self._blocks(footprint) for footprint in self.footprints) + self._device.reserved_blocks
+
+    @property
+    def roomy_pool(self) -> int:
+        """See :class:`Study`."""
+        return sum(self._blocks(footprint) for footprint in self.footprints) + self._device.reserved_blocks
+
+    @property
+    def roomy_host(self) -> int:
+        """See :class:`Study`."""
+        stored = set(chain.from_iterable(self._stored(footprint) for footprint in self.footprints))
+        return chunks_to_hold(len(stored), self._host) if stored else 0
+
+    def documents_in(self, pool: int) -> int:
+        """See :class:`Study`."""
+        requests = self.passes[0].requests
+        last = requests[-1][1]
+        partial = self._blocks(last) - last.kv_tokens // self.unit  # its last block, if that is not full: nobody finds it
+        recent = dict.fromkeys(chain.from_iterable(footprint.blocks for _, footprint in reversed(requests)))  # head first: tails go first
+        held = set(islice(recent, pool - self._device.reserved_blocks - partial))
+        return len({document for document, footprint in requests if held.issuperset(self._cacheable(footprint))})
+
+    def best_hits(self, pool: int) -> int:
+        """See :class:`Study`. A request leaves more blocks than it could find: its last one, and its output's."""
+        wanted = [self._cacheable(footprint) for footprint in self.footprints]
+        held, hits, room = Belady(wanted), 0, pool - self._device.reserved_blocks
+        for footprint, blocks in zip(self.footprints, wanted, strict=True):
+            hits += held.leading_run(blocks)
+            held.use(footprint.blocks)
+            held.evict(max(0, len(held) - room))
+        return hits * self.unit
+
+    def _blocks(self, footprint: Footprint) -> int:
+        """That a request takes in the end."""
+        return -(-footprint.kv_tokens // self.unit)
+
+    def _cacheable(self, footprint: Footprint) -> Sequence[object]:
+        """The blocks of a prompt that can be found."""
+        return footprint.blocks[: (footprint.prompt_tokens - int(self._device.computes_last)) // self.unit]
+
+    def _stored(self, footprint: Footprint) -> Sequence[object]:
+        """The chunks that a request leaves in the host tier."""
+        return footprint.chunks[: (footprint.kv_tokens if self._host.stores_output else footprint.prompt_tokens) // self.chunk]
+
+
+class DocumentStudy(Study):
+    """Under source 001's own model, to the token."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(_prepare(workload, None, None), 1, 1, 1.0)
+        self._sizes = {document: footprint.prompt_tokens for item in self.passes for document, footprint in item.requests}
+
+    def read(self, pool: int, host: int | None) -> Reading:
+        """See :class:`Study`."""
+        simulator = DocumentSimulator(Capacity(pool, 1, host))
+        passes = tuple(
+            tuple(simulator.read(range(footprint.prompt_tokens), 0, document) for document, footprint in item.requests)
+            for item in self.passes
+        )
+        return Reading(passes, simulator.exact)
+
+    @property
+    def smallest_pool(self) -> int:
+        """See :class:`Study`."""
+        return max(self._sizes.values())
+
+    @property
+    def roomy_pool(self) -> int:
+        """See :class:`Study`."""
+        return sum(self._sizes.values())
+
+    @property
+    def roomy_host(self) -> int:
+        """See :class:`Study`."""
+        return sum(self._sizes.values())
+
+    def documents_in(self, pool: int) -> int:
+        """See :class:`Study`."""
+        documents: set[int] = set()
+        for document, _ in reversed(self.passes[0].requests):
+            if sum(self._sizes[held] for held in documents | {document}) > pool:
+                break
+            documents.add(document)
+        return len(documents)
+
+    def best_hits(self, pool: int) -> None:
+        """Not known where documents differ in length; see :class:`Study`."""
+
+
+def make_study(profile: Profile, workload: Workload, block_size: int, chunk_tokens: int) -> Study:
+    """The study of a workload; the sizes mean nothing where whole documents are kept."""
+    if profile.device is None or profile.host is None:
+        return DocumentStudy(workload)
+    return BlockStudy(profile.device, profile.host, workload, block_size, chunk_tokens)
+
+
+def _prepare(workload: Workload, block_size: int | None, chunk_tokens: int | None) -> list[PlannedPass]:
+    """The passes with their footprints; ``None``: nobody asks for blocks, or chunks."""
+    blocks, chunks = (None if size is None else Prefixes(size) for size in (block_size, chunk_tokens))
+    seen: dict[str, int] = {}
+    passes = []
+    for plan in workload.passes:
+        seen[plan.name] = seen.get(plan.name, 0) + 1
+        label = plan.name if seen[plan.name] == 1 else f"{plan.name}#{seen[plan.name]}"
+        requests = []
+        for request in workload.requests("plan", 0, plan):
+            tokens = array("q", request.prompt)
+            tokens.extend([UNKNOWN_OUTPUT] * (request.output_tokens - 1))
+            found = [() if units is None else units.of(tokens) for units in (blocks, chunks)]
+            requests.append((request.place.doc_id, Footprint(len(request.prompt), len(tokens), *found)))
+        passes.append(PlannedPass(plan.name, label, tuple(requests)))
+    return passes

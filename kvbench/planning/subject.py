@@ -1,0 +1,110 @@
+"""What is planned for: a workload, the model's KV, a pool, and the rates, each given, read or asked of a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, given_or
+from kvbench.errors import UsageError
+from kvbench.experiments.cyclic import make_cyclic
+from kvbench.experiments.workload import Size as RequestSize
+from kvbench.experiments.workload import Workload
+from kvbench.models.kv_size import KVSize, kv_size, read_vocab
+from kvbench.planning.config import PlanConfig
+from kvbench.planning.result import Size, UsedRates
+from kvbench.planning.server import ServerFacts, ask_server
+from kvbench.planning.study import Study, make_study
+from kvbench.planning.used_rates import find_rates
+from kvbench.rates import Rates
+from kvbench.runners.profiles import PROFILES
+
+VOCAB = 32_000
+"""Token ids are below it where no model says; hits do not depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One plan's givens. ``model`` ``None``: only the size of its KV is known. ``pool`` is in the study's
+    units, ``working_set`` in tokens."""
+
+    config: PlanConfig
+    server: ServerFacts | None
+    model: str | None
+    kv: KVSize
+    workload: Workload
+    study: Study
+    pool: int
+    working_set: int
+    used_rates: UsedRates | None
+
+    @property
+    def rates(self) -> Rates | None:
+        """What turns tokens into times; ``None``: nothing does."""
+        used = self.used_rates
+        return None if used is None else Rates(used.prefill, used.restore, used.overhead_ms)
+
+    @property
+    def longest(self) -> RequestSize:
+        """The longest request."""
+        return _longest(self.workload)
+
+    def size(self, units: int, tokens_each: int) -> Size:
+        """So many units as an amount of KV."""
+        return Size(units * tokens_each, self.kv.gib(units * tokens_each), units)
+
+
+def find_subject(config: PlanConfig) -> Subject:
+    """Read and ask what the configuration names.
+
+    Raises:
+        UsageError: the model, the documents, the sizes or the run to calibrate with cannot be used.
+        RunFailed: the server does not answer.
+    """
+    server = None if config.from_server is None else ask_server(config.from_server)
+    model = _model(config, server)
+    vocab = None if model is None else read_vocab(model)
+    workload = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), vocab or VOCAB, Path(model or "") / "tokenizer.json")
+    kv = _kv(config, model, _longest(workload))
+    block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE) if server is None else server.block_size
+    study = make_study(PROFILES[config.profile], workload, block_size, config.chunk_tokens)
+    pool = given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // study.unit if server is None else server.blocks
+    subject = Subject(config, server, model, kv, workload, study, pool, workload.working_set_tokens(), find_rates(config))
+    _check(subject)
+    return subject
+
+
+def _model(config: PlanConfig, server: ServerFacts | None) -> str | None:
+    """Whose KV is planned for; ``None`` where its size was given. A server's own model, unless the user named one."""
+    if config.bytes_per_token is not None:
+        return config.model if config.documents is not None else None
+    return config.model if server is None or "model" in config.model_fields_set else server.model()
+
+
+def _kv(config: PlanConfig, model: str | None, longest: RequestSize) -> KVSize:
+    if config.bytes_per_token is not None:
+        return KVSize(config.bytes_per_token, "as given")
+    return kv_size(model or config.model, config.kv_dtype, longest.prompt_tokens + longest.output_tokens)
+
+
+def _longest(workload: Workload) -> RequestSize:
+    return max(workload.sizes(), key=lambda size: size.prompt_tokens)
+
+
+def _check(subject: Subject) -> None:
+    """Refuse what could not run.
+
+    Raises:
+        UsageError: a request is longer than the pool or the server allows, with the sizes.
+    """
+    name, prompt, output = subject.longest
+    unit, smallest = subject.study.unit, subject.study.smallest_pool
+    limit = None if subject.server is None else subject.server.server.max_tokens
+    needs = f"{name}: {prompt:,} prompt and {output:,} output tokens"
+    if limit is not None and prompt + output > limit:
+        raise UsageError(f"{needs} exceed the {limit:,} that the server takes; shorten the documents, or raise its --max-model-len")
+    if subject.pool < smallest:
+        raise UsageError(
+            f"{needs} need a pool of {smallest * unit:,} tokens, this one has {subject.pool * unit:,}; "
+            "raise --kv-tokens or shorten the documents"
+        )

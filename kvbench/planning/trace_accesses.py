@@ -1,0 +1,70 @@
+"""A trace as a prefix cache sees it: the blocks that each request reads, and what it leaves in the tiers."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, repeat
+
+import numpy as np
+
+from kvbench.errors import UsageError
+from kvbench.runners.simulator.block_trace import BlockTrace, Integers
+from kvbench.runners.simulator.prefixes import Prefixes
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, Footprint
+from kvbench.workloads.trace import Trace
+
+
+def block_trace(trace: Trace, block_size: int) -> BlockTrace:
+    """Every block of every prompt, the last and perhaps not full one included.
+
+    Raises:
+        UsageError: a hash id does not stand for whole blocks.
+    """
+    if trace.block_tokens is not None:
+        return BlockTrace.of(_parts(trace, block_size, whole=False))
+    prefixes = Prefixes(block_size)  # a block filled up with what no prompt has equals another exactly where their tokens are equal
+    prompts = (trace.ids_of(index) for index in range(len(trace)))
+    return BlockTrace.of(prefixes.of([*ids, *repeat(UNKNOWN_OUTPUT, -len(ids) % block_size)]) for ids in prompts)
+
+
+def footprints(trace: Trace, outputs: Sequence[int], block_size: int, chunk_tokens: int) -> Iterator[Footprint]:
+    """What each request does to the tiers. What its answer fills has keys that no later prompt has: a trace does not say what was answered.
+
+    Args:
+        outputs: tokens of each answer.
+
+    Raises:
+        UsageError: a hash id does not stand for whole blocks.
+    """
+    if trace.block_tokens is None:
+        yield from _footprints_of_tokens(trace, outputs, Prefixes(block_size), Prefixes(chunk_tokens))
+        return
+    step = chunk_tokens // block_size  # a chunk's key is that of its last block
+    answers: dict[tuple[int, int, int], int] = {}
+    for index, full in enumerate(_parts(trace, block_size, whole=True)):
+        prompt = trace.prompt_tokens[index]
+        kv, last = prompt + outputs[index] - 1, trace.ids_of(index)[-1]
+        own = range(len(full), kv // block_size)  # equal prompts have equal answers
+        keys = full.tolist() + [-1 - answers.setdefault((last, prompt, place), len(answers)) for place in own]
+        yield Footprint(prompt, kv, keys, keys[step - 1 :: step])
+
+
+def _footprints_of_tokens(trace: Trace, outputs: Sequence[int], blocks: Prefixes, chunks: Prefixes) -> Iterator[Footprint]:
+    for index, output in enumerate(outputs):
+        tokens = array("q", trace.ids_of(index))
+        tokens.extend([UNKNOWN_OUTPUT] * (output - 1))
+        yield Footprint(trace.prompt_tokens[index], len(tokens), blocks.of(tokens), chunks.of(tokens))
+
+
+def _parts(trace: Trace, block_size: int, whole: bool) -> Iterator[Integers]:
+    """Of each prompt of hash ids its blocks of ``block_size`` tokens, head first; ``whole``: without a last one that is not full."""
+    size = trace.block_tokens or 1
+    parts = size // block_size
+    if size % block_size:
+        raise UsageError(f"--block-size {block_size} does not divide the {size} tokens that a hash id of the trace stands for")
+    # Numbered from 0, so that an id has room for its parts.
+    ids = np.unique(np.frombuffer(trace.ids, dtype=np.int64), return_inverse=True)[1].astype(np.int64) * parts
+    for (start, end), tokens in zip(pairwise(trace.starts), trace.prompt_tokens, strict=True):
+        count = tokens // block_size if whole else -(-tokens // block_size)
+        yield (ids[start:end, None] + np.arange(parts)).ravel()[:count]

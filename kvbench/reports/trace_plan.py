@@ -1,0 +1,157 @@
+"""The plan of a trace, for a terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from kvbench.planning.trace_plan import Pool, TracePlan
+from kvbench.planning.trace_tiers import AtPool
+from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, fitting, wrapped
+
+SHOWN_WINDOWS = 48
+
+
+def terminal(plan: TracePlan) -> str:
+    """Plain text in 80 columns."""
+    parts = ["\n".join(wrapped(line) for line in _title(plan))]
+    parts += [f"{wrapped(head)}\n{table}" for head, table in _tables(plan, TERMINAL)]
+    parts += [wrapped(sentence) for sentence in _sentences(plan)]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown(plan: TracePlan) -> str:
+    """The same as Markdown."""
+    parts = [f"**{' · '.join(_title(plan))}**"]
+    parts += [f"{head}\n\n{table}" for head, table in _tables(plan, MARKDOWN)]
+    return "\n\n".join([*parts, *_sentences(plan)]) + "\n"
+
+
+def to_json(plan: TracePlan) -> str:
+    """The plan as one JSON document, with more pools than the table shows."""
+    return json.dumps(plan.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _title(plan: TracePlan) -> Iterator[str]:
+    span = "" if plan.span_s is None else f" in {_duration(plan.span_s)}"
+    yield f"trace {plan.trace} | {plan.requests:,} requests{span}"
+    prompt, output = plan.prompt_tokens / plan.requests, plan.output_tokens / plan.requests
+    yield f"{prompt:,.0f} + {output:,.0f} tokens (mean), longest {plan.longest_tokens:,}"
+    model = "" if plan.model is None else f"{plan.model}: "
+    yield f"{plan.accesses:,} accesses to {plan.distinct:,} blocks of {plan.block_size} | {model}{plan.bytes_per_token:,} bytes a token"
+
+
+def _tables(plan: TracePlan, style: Style) -> Iterator[tuple[str, str]]:
+    """Each table with what stands over it."""
+    shown = [pool for pool in plan.curve if _is_round(pool.blocks) and pool.tokens >= plan.longest_tokens]  # a smaller one cannot serve it
+    yield f"Block accesses that hit, by device pool (LRU); without a limit {_share(plan.bound)}", _pools([*shown, plan.curve[-1]], style)
+    if plan.bound:
+        yield "Smallest pool for a share of what a pool without a limit hits", _pools(plan.smallest, style)
+    if plan.at_pool is not None:
+        yield f"Prompt tokens by tier, pool {plan.at_pool.device_tokens:,}, profile {plan.profile}", _arms(plan, plan.at_pool, style)
+    if plan.windows:
+        tiers = "; of prompt tokens: from the device, from the host" if plan.at_pool is not None else ""
+        head = f"By windows of {plan.window_s:g} s (of block accesses: read again from within the window, from before it{tiers})"
+        yield head, _windows(plan, style)
+
+
+def _pools(pools: tuple[Pool, ...] | list[Pool], style: Style) -> str:
+    def cells(count: Count) -> list[list[str]]:
+        return [[count(pool.tokens), f"{pool.gib:,.2f}", count(pool.blocks), _share(pool.hit_rate), _share(pool.share)] for pool in pools]
+
+    return fitting(["pool tokens", "GiB", "blocks", "hit", "of the bound"], 0, cells, style)
+
+
+def _arms(plan: TracePlan, at_pool: AtPool, style: Style) -> str:
+    def cells(count: Count) -> list[list[str]]:
+        lines = []
+        for arm in at_pool.arms:
+            tier = arm.host_tokens
+            size = [NO_TIER, NO_TIER] if tier is None else [count(tier), f"{tier * plan.bytes_per_token / 2**30:,.2f}"]
+            host = NO_TIER if tier is None else count(arm.host)
+            lines.append([arm.name, *size, count(arm.device), host, count(arm.computed), _share((arm.device + arm.host) / arm.prompt)])
+        return lines
+
+    return fitting(["arm", "tier tokens", "GiB", "device", "host", "computed", "hit"], 1, cells, style)
+
+
+def _windows(plan: TracePlan, style: Style) -> str:
+    tiers = plan.at_pool is not None
+
+    def cells(count: Count) -> list[list[str]]:
+        return [
+            [
+                count(window.start_s),
+                count(window.requests),
+                count(window.accesses),
+                _share(window.within / window.accesses),
+                _share(window.before / window.accesses),
+                *([_ratio(window.device, window.prompt), _ratio(window.host, window.prompt)] if tiers else []),
+            ]
+            for window in plan.windows[:SHOWN_WINDOWS]
+        ]
+
+    header = ["from s", "requests", "blocks", "within", "before", *(["device", "host"] if tiers else [])]
+    rest = len(plan.windows) - SHOWN_WINDOWS
+    more = f"\n... and {rest:,} windows more (--json has all)" if rest > 0 else ""
+    return fitting(header, 0, cells, style) + more
+
+
+def _sentences(plan: TracePlan) -> Iterator[str]:
+    if plan.left_out:
+        yield f"{_requests(plan.left_out)} left out, with prompts above --max-prompt-tokens."
+    if not plan.bound:
+        yield "No prompt begins as an earlier one did, so no cache of any size hits anything, and no tier can help."
+        return
+    if plan.reuse_age_s is not None:
+        half, most, nearly = (_duration(age) for age in plan.reuse_age_s)
+        yield f"A block that comes again does so after {half} (median), {most} (p90), {nearly} (p99)."
+    if plan.lru is not None and plan.at_pool is not None and plan.optimum is not None:
+        yield from _at_pool(plan, plan.lru, plan.at_pool, plan.optimum)
+    yield (
+        "Requests alone and in order; those that run at the same time take room that is not counted here. Answers take room, and are never "
+        "read again: a trace does not say what was answered."
+    )
+
+
+def _at_pool(plan: TracePlan, lru: Pool, at_pool: AtPool, optimum: float) -> Iterator[str]:
+    yield (
+        f"In {lru.blocks:,} blocks LRU hits {_share(lru.hit_rate)} of block accesses, and no order of eviction could hit more than "
+        f"{_share(optimum)}."
+    )
+    alone, tiered = at_pool.arms
+    gain = (tiered.device + tiered.host - alone.device) / alone.prompt
+    if gain > 0:
+        left = 1 - tiered.computed / alone.computed
+        yield f"The cpu tier saves computing {_share(gain)} of all prompt tokens, {_share(left)} of what the pool leaves to compute."
+    else:
+        yield "The cpu tier saves nothing: what it holds is in the pool too, or has left it before it is read again."
+    if not tiered.exact:
+        yield "The tier's figures are an estimate: LMCache evicts in the background, at a moment that nobody knows."
+    if at_pool.too_large:
+        yield f"{_requests(at_pool.too_large)} left out of the tiers: each is larger than the pool, and a server refuses it."
+
+
+def _is_round(blocks: int) -> bool:
+    digits = str(blocks)
+    return digits[0] in "125" and not digits[1:].strip("0")
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value * 100:.2f} %"
+
+
+def _ratio(part: int | None, whole: int | None) -> str:
+    return UNKNOWN if part is None or not whole else _share(part / whole)
+
+
+def _requests(count: int) -> str:
+    return "1 request was" if count == 1 else f"{count:,} requests were"
+
+
+def _duration(seconds: float) -> str:
+    """Seconds below two minutes, then minutes, hours, days."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.3g} s"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbench.errors import UsageError
-from kvbench.rates import FittedRates, TierTokens, fit_rates
+from kvbench.rates import FittedRates, Rates, TierTokens, fit_rates
 from kvbench.runfolder import Run
 
 Line = dict[str, Any]
@@ -47,6 +47,26 @@ def describe_fit(run: Run, fitted: FittedRates) -> dict[str, Any]:
         "worst_error": fitted.worst_error,
     }
     return {**asdict(fitted.rates), "fit": fit}
+
+
+def complete(given: Rates, overhead_ms: float | None, run: Run, tier: bool) -> tuple[Rates, FittedRates]:
+    """Rates that are given, and those of a run where they are not; and the fit.
+
+    Args:
+        given: rates; its overhead is not looked at.
+        overhead_ms: ``None``: the run's.
+        tier: whether the time of a load must be known.
+
+    Raises:
+        UsageError: the run does not tell a rate that is needed and not given.
+    """
+    fitted = calibrate(run)
+    prefill, restore = given.prefill or fitted.rates.prefill, given.restore or fitted.rates.restore
+    if prefill is None:
+        raise UsageError(f"--calibrate {run.path}: no request of it tells the time of computing; give --prefill-rate")
+    if restore is None and tier:
+        raise UsageError(f"--calibrate {run.path}: no request of it tells the time of a load from a host tier; give --restore-rate")
+    return Rates(prefill, restore, fitted.rates.overhead_ms if overhead_ms is None else overhead_ms), fitted
 
 
 def _alone(lines: list[Line]) -> list[Line]:

@@ -106,6 +106,17 @@ class StudyConfig(Settings):
     host_tokens: Annotated[int | None, TIER_TOKENS] = Field(None, ge=0, le=10**11, description="Size of the cpu tier, in tokens instead.")
     chunk_tokens: Annotated[int, TIER_TOKENS] = Field(256, ge=1, le=65536, description="What the cpu tier stores and evicts at once.")
 
+    prefill_rate: Annotated[float | None, SIMULATOR_RATE] = Field(
+        None, gt=0, le=1e9, description="Prompt tokens computed a second; without rates no time is predicted."
+    )
+    restore_rate: Annotated[float | None, SIMULATOR_RATE] = Field(None, gt=0, le=1e12, description="Tokens loaded from the tier a second.")
+    overhead_ms: Annotated[float | None, SIMULATOR_MS] = Field(
+        None, ge=0, le=1e6, description="What a first token takes beside; with rates and without this: 0."
+    )
+    calibrate: Annotated[Path | None, SIMULATOR_RUN] = Field(
+        None, description="Run folder of a measured run: rates that are not given are fitted to its requests."
+    )
+
     @property
     def studied(self) -> str:
         """The experiment whose workload this is."""
@@ -116,12 +127,27 @@ class StudyConfig(Settings):
         """Whether ``output_tokens`` goes over a trace's own."""
         return "output_tokens" in self.model_fields_set
 
+    @property
+    def loads(self) -> bool:
+        """Whether anything may be loaded from a host tier."""
+        return True
+
     @field_validator("passes")
     @classmethod
     def _passes_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             parse_pass(name)
         return value
+
+    @model_validator(mode="after")
+    def _rates_go_together(self) -> Self:
+        """Half of the rates would time half of the requests, and the median of those would be believed."""
+        needed = ["prefill_rate", "restore_rate"] if self.loads else ["prefill_rate"]
+        given = [name for name in ("prefill_rate", "restore_rate", "overhead_ms") if getattr(self, name) is not None]
+        missing = [name for name in needed if getattr(self, name) is None]
+        if self.calibrate is None and given and missing:
+            raise ValueError(f"{flag(given[0])} needs {flag(missing[0])} too, or --calibrate RUN_DIR, which tells what is not given")
+        return self
 
     def not_applicable(self) -> dict[str, str]:
         """Fields that mean nothing here, with the reason."""
@@ -177,17 +203,6 @@ class RunConfig(StudyConfig):
         "engine",
         description="Whose cache is simulated: kvbench's own engine, vLLM 0.32 with LMCache 0.5, or one of whole documents.",
     )
-    prefill_rate: Annotated[float | None, SIMULATOR_RATE] = Field(
-        None, gt=0, le=1e9, description="Prompt tokens computed a second; without rates no time is predicted."
-    )
-    restore_rate: Annotated[float | None, SIMULATOR_RATE] = Field(None, gt=0, le=1e12, description="Tokens loaded from the tier a second.")
-    overhead_ms: Annotated[float | None, SIMULATOR_MS] = Field(
-        None, ge=0, le=1e6, description="What a first token takes beside; with rates and without this: 0."
-    )
-    calibrate: Annotated[Path | None, SIMULATOR_RUN] = Field(
-        None, description="Run folder of a measured run: rates that are not given are fitted to its requests."
-    )
-
     vllm_python: Annotated[Path | None, VLLM_PATH] = Field(
         None, description="Interpreter of the environment that has vllm (and lmcache); the one kvbench runs in where none is given."
     )
@@ -255,16 +270,6 @@ class RunConfig(StudyConfig):
             raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
         return self
 
-    @model_validator(mode="after")
-    def _rates_go_together(self) -> Self:
-        """Half of the rates would time half of the requests, and the median of those would be believed."""
-        needed = ["prefill_rate", "restore_rate"] if self.has_tier else ["prefill_rate"]
-        given = [name for name in ("prefill_rate", "restore_rate", "overhead_ms") if getattr(self, name) is not None]
-        missing = [name for name in needed if getattr(self, name) is None]
-        if self.calibrate is None and given and missing:
-            raise ValueError(f"{flag(given[0])} needs {flag(missing[0])} too, or --calibrate RUN_DIR, which tells what is not given")
-        return self
-
     def not_applicable(self) -> dict[str, str]:
         """Fields that mean nothing in this run, with the reason."""
         reasons = super().not_applicable()
@@ -310,6 +315,11 @@ class RunConfig(StudyConfig):
         if "redis" in values:
             values["redis"] = mask_value("redis", values["redis"])
         return values
+
+    @property
+    def loads(self) -> bool:
+        """Whether any arm has a tier."""
+        return self.has_tier
 
     @property
     def has_tier(self) -> bool:

@@ -8,7 +8,8 @@ Format ``kvbench.run/1`` (first version):
 ``events.jsonl``    what the engine did: admit, hit, store, load, evict, preempt, resume, finish
 
 History
-    1: first version.
+    1: first version. Added since, which older readers leave out: a stall's ``first_step_ms``; of a pass ``cached_tokens_device``,
+       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms`` and ``faults``; ``wall_s`` is null where no request has a last token.
 """
 
 from __future__ import annotations

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import nan
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from runs import Answer, Made, cyclic
 
-from kvbench.analysis.cache import source
+from kvbench.analysis.cache import sources
 from kvbench.analysis.setup import read_setup
 from kvbench.analysis.summary import summarise
 
@@ -72,7 +73,8 @@ def test_a_repeat_cut_short_is_left_out_of_the_tokens(tmp_path: Path) -> None:
     ],
 )
 def test_source(device: float, host: float, computed: float, name: str) -> None:
-    assert source(device, host, computed, SETUP) == name
+    row = pd.DataFrame({"device": [device], "host": [host], "computed": [computed]}, dtype="float64")
+    assert sources(row, SETUP).tolist() == [name]
 
 
 def test_rows_by_source(tmp_path: Path) -> None:

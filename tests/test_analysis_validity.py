@@ -154,7 +154,6 @@ def test_a_tier_need_not_hit_where_the_device_misses_no_whole_chunk(tmp_path: Pa
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        ({}, "the device pool and the host tier are both RAM: a restore is a memory copy, not a PCIe transfer"),
         (
             {"device_tokens": 60000},
             "fits: the working set (50,110) fits the pool (60,000): no tier can show here; raise --docs or lower --kv-tokens",

@@ -188,7 +188,7 @@ def test_debug_shows_the_traceback(session: FakeSession, capsys: Captured, monke
         (["run", "--config", "/nowhere.toml"], "--config /nowhere.toml: cannot be read"),
         (["report"], "Missing argument 'RUN_DIR'"),
         (["report", "/nowhere"], "/nowhere: not a run folder"),
-        (["report", "x", "--format", "html"], "'html' is not one of 'terminal', 'markdown', 'csv', 'json'"),
+        (["report", "x", "--format", "pdf"], "'pdf' is not one of 'terminal', 'markdown', 'html', 'csv', 'json'"),
     ],
 )
 def test_wrong_use(session: FakeSession, capsys: Captured, argv: list[str], words: str) -> None:

@@ -41,8 +41,20 @@ takes 413 ms, 127.5x.
 Read again in order, the cpu tier cut TTFT p50 from 431 ms to 20.9 ms, 20.6x;
 the first read cost +2.2 % where the same work measured twice differed by 0.2 %.
 
-note: on this machine the device pool and the host tier are both RAM: a restore
-      is a memory copy, not a PCIe transfer
+This run does not show:
+- whether it comes out the same again: one repeat gives no interval (--repeats
+  3)
+- the slowest requests: a p90 needs 64 of an arm and pass, and there are 10
+- load: requests ran one at a time (--concurrency, --rate)
+- documents that differ in length or overlap in part: all have 5,011 tokens and
+  share nothing (--overlap, --documents)
+- documents that are seldom read again, or asked something else: every later
+  pass reads all, with the same question (--reuse, --question vary)
+- long answers: each has 8 tokens (--output-tokens)
+- a restore over PCIe: device pool and host tier are both RAM here, and a
+  restore is a memory copy
+- answers that mean anything: the weights of tiny are random (--model)
+- another machine: it ran on one (made, 2 cores)
 
 Run folder: RUN
 """

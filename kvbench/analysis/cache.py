@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kvbench.analysis.latency import timed
@@ -35,37 +38,39 @@ def tokens_of_pass(requests: pd.DataFrame, finished: set[int]) -> Tokens:
         requests: the pass's rows of :func:`kvbench.analysis.frame.request_frame`; failed ones are left out.
         finished: repeats that finished this pass. If there are any, a repeat that was cut short is left out too.
     """
-    counted = requests[~requests["failed"]]
+    counted = ~requests["failed"].to_numpy()
     if finished:
-        counted = counted[counted["repeat"].isin(finished)]
-    columns = ["prompt", "device", "host", "computed"]
-    # skipna: one request of unknown origin makes the sum of its repeat unknown, never smaller.
-    sums = counted.groupby("repeat")[columns].sum(skipna=False)
-    if sums.empty:
+        counted &= np.isin(requests["repeat"].to_numpy(), list(finished))
+    if not counted.any():
         return Tokens(None, None, None, None)
-    prompt, device, host, computed = (None if sums[name].isna().any() else round(float(sums[name].mean())) for name in columns)
-    return Tokens(prompt, device, host, computed, same=bool((sums[columns].nunique(dropna=False) == 1).all()))
+    names, place = np.unique(requests["repeat"].to_numpy()[counted], return_inverse=True)
+    sums = np.zeros((len(names), 4))  # one request of unknown origin makes the sum of its repeat unknown, never smaller
+    np.add.at(sums, place, requests[["prompt", "device", "host", "computed"]].to_numpy()[counted])
+    prompt, device, host, computed = (None if np.isnan(total) else round(float(total)) for total in sums.mean(axis=0))
+    return Tokens(prompt, device, host, computed, same=bool(((sums == sums[0]) | (np.isnan(sums) & np.isnan(sums[0]))).all()))
 
 
-def source(device: float, host: float, computed: float, setup: Setup) -> str:
-    """The source of one request's prompt, one of :data:`SOURCES`; NaN is unknown.
-
-    A hit may leave the question and the rest of a block (device) or of a chunk (host) to compute; more than that is partial.
-    """
-    if pd.isna(device) or pd.isna(host) or pd.isna(computed):
-        return "unknown"
-    if device + host == 0:
-        return "computed"
-    question, block = setup.question_tokens or 0, setup.block_size or 0
-    if host == 0:
-        return "device hit" if computed <= question + block else "partial"
-    return "host hit" if computed <= question + (setup.chunk_tokens or block) else "partial"
+def counted_in_pass(lines: Sequence[Mapping[str, Any]]) -> Tokens:
+    """Tokens of one pass of one arm where only the pass as a whole was counted: from its lines, one a repeat."""
+    columns = ["cached_tokens_device", "cached_tokens_host", "computed_tokens"]
+    counts = pd.DataFrame([{name: line.get(name) for name in columns} for line in lines], columns=columns, dtype="float64")
+    if counts.empty or counts.isna().any(axis=None):
+        return Tokens(None, None, None, None)
+    device, host, computed = (round(float(counts[name].mean())) for name in columns)
+    return Tokens(device + host + computed, device, host, computed, same=bool((counts.nunique() == 1).all()))
 
 
 def sources(frame: pd.DataFrame, setup: Setup) -> pd.Series[str]:
-    """The source of each row."""
-    rows = zip(frame["device"], frame["host"], frame["computed"], strict=True)
-    return pd.Series([source(device, host, computed, setup) for device, host, computed in rows], index=frame.index, dtype="object")
+    """The source of each row, one of :data:`SOURCES`.
+
+    A hit may leave the question and the rest of a block (device) or of a chunk (host) to compute; more than that is partial.
+    """
+    device, host, computed = frame["device"], frame["host"], frame["computed"]
+    question, block = setup.question_tokens or 0, setup.block_size or 0
+    from_host = host > 0
+    left = np.where(from_host, question + (setup.chunk_tokens or block), question + block)
+    known = [device.isna() | host.isna() | computed.isna(), device + host == 0, computed > left, from_host]
+    return pd.Series(np.select(known, ["unknown", "computed", "partial", "host hit"], "device hit"), index=frame.index, dtype="object")
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,5 +56,6 @@ def pass_seconds(run: Run) -> dict[tuple[str, int], float]:
     """Pass time by arm and pass index: first send to last token, in seconds; the median over repeats."""
     walls: dict[tuple[str, int], list[float]] = {}
     for line in run.passes:
-        walls.setdefault((line["arm"], line["pass_index"]), []).append(line["wall_s"])
+        if line["wall_s"] is not None:
+            walls.setdefault((line["arm"], line["pass_index"]), []).append(line["wall_s"])
     return {key: median(values) for key, values in walls.items()}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvbench.analysis.setup import IN_ORDER, Setup
-from kvbench.analysis.speedup import FirstRead, Interval
+
+if TYPE_CHECKING:  # scipy comes with it
+    from kvbench.analysis.speedup import FirstRead, Interval
 
 NOTICEABLE = 0.05
 """Without repeats there is no interval; then a difference counts as one above this share, and above the noise."""
@@ -17,7 +20,7 @@ UNSTEADY = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a sentence needs of one pass of one arm. TTFT in ms; ``host`` in tokens."""
+    """What a sentence needs of one pass of one arm. TTFT in ms; prompt tokens, in all and by tier; ``host`` ``None`` without a tier."""
 
     arm: str
     pass_name: str
@@ -26,6 +29,9 @@ class Measured:
     speedup: float | None
     interval: Interval | None
     host: int | None
+    prompt: int | None = None
+    device: int | None = None
+    computed: int | None = None
 
 
 def read(rows: Sequence[Measured], costs: Iterable[FirstRead], setup: Setup) -> list[str]:
@@ -54,7 +60,7 @@ def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
 
 
 def _of_arm(rows: Sequence[Measured], arm: str, cost: FirstRead | None, setup: Setup) -> Iterator[str]:
-    own = _headline(row for row in rows if row.arm == arm and row.pass_index > 0 and row.speedup is not None)
+    own = headline(row for row in rows if row.arm == arm and row.pass_index >= setup.first_judged and row.speedup is not None)
     noise = None if cost is None else cost.noise
     gained = None
     if own is not None:
@@ -70,7 +76,7 @@ def _of_arm(rows: Sequence[Measured], arm: str, cost: FirstRead | None, setup: S
         yield f"No request of the arm {arm} gave a token, so nothing can be said of it."
 
 
-def _headline(rows: Iterable[Measured]) -> Measured | None:
+def headline(rows: Iterable[Measured]) -> Measured | None:
     """The pass that speaks for the arm: the first that reads again in order, else the last one."""
     found = list(rows)
     return next((row for row in found if row.pass_name in IN_ORDER), found[-1] if found else None)
@@ -78,12 +84,12 @@ def _headline(rows: Iterable[Measured]) -> Measured | None:
 
 def _gain(base: Measured, own: Measured, noise: float | None, setup: Setup) -> str:
     factor = times(own.speedup) + _interval(own.interval)
-    from_to = f"from {_ms(base.p50)} to {_ms(own.p50)}, {factor}"
+    from_to = f"from {milliseconds(base.p50)} to {milliseconds(own.p50)}, {factor}"
     change = _change(own, noise)
     why = _why_nothing(own, setup) if change == 0 else ""
     verb = {1: "cut", 0: "made no clear difference to", -1: "raised"}[change]
     tail = " (slower)" if change < 0 else ""
-    return f"{_again(own.pass_name)}, the {own.arm} tier {verb} TTFT p50{':' if change == 0 else ''} {from_to}{tail}{why}"
+    return f"{again(own.pass_name)}, the {own.arm} tier {verb} TTFT p50{':' if change == 0 else ''} {from_to}{tail}{why}"
 
 
 def _change(row: Measured, noise: float | None) -> int:
@@ -121,14 +127,17 @@ def _first_read(cost: FirstRead) -> str:
     return f"{text}, within the {noise} {same}" if inside else f"{text} where the same work measured twice differed by {noise}"
 
 
-def _again(pass_name: str) -> str:
+def again(pass_name: str) -> str:
+    """How a pass reads again, as the beginning of a sentence."""
     if pass_name in IN_ORDER:
         return "Read again in order"
+    if pass_name == "trace":
+        return "Over the trace"
     how = {"reverse": "in reverse", "shuffle": "in a shuffled order"}
     return f"Read again {how.get(pass_name, 'by ' + pass_name)}"
 
 
-def _ms(value: float | None) -> str:
+def milliseconds(value: float | None) -> str:
     """Milliseconds with three significant digits."""
     if value is None:
         return "–"

@@ -11,6 +11,18 @@ IN_ORDER = frozenset({"sequential", "repeat"})
 
 
 @dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replayed trace is; tokens in sum. ``left_out``: requests longer than asked for. ``span_s`` ``None``: a closed loop."""
+
+    trace: str
+    requests: int
+    left_out: int
+    prompt_tokens: int
+    output_tokens: int
+    span_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """A run's setup; sizes in tokens. ``None`` where the run ended before it was known, or where it does not apply."""
 
@@ -28,7 +40,15 @@ class Setup:
     working_set_ratio: float | None
     expected_requests: int | None
     device: str | None
+    profile: str | None
+    rates: Mapping[str, Any] | None
     config: Mapping[str, Any]
+    replay: Replay | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing was measured: the run is a prediction itself."""
+        return self.config.get("runner") == "simulator"
 
     @property
     def baseline(self) -> str | None:
@@ -52,12 +72,23 @@ class Setup:
 
     @property
     def concurrency(self) -> int | None:
-        """Requests in flight at once."""
-        return self.config.get("concurrency")
+        """Requests in flight at once; ``None`` in an open loop."""
+        requests: int | None = self.config.get("concurrency", None if self.replay is None or self.open_loop else 1)
+        return requests
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests are sent at times of their own, whatever became of those before them."""
+        return self.config.get("rate") is not None or (self.replay is not None and self.replay.span_s is not None)
+
+    @property
+    def first_judged(self) -> int:
+        """The first pass that speaks for a tier: the first reading of documents cannot hit, and a trace is one pass."""
+        return 1 if self.replay is None else 0
 
     def has_tier(self, arm: str) -> bool:
-        """Whether the arm has a host tier, be it one of size zero."""
-        return self.host_tokens.get(arm) is not None
+        """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""
+        return arm != "none"
 
 
 def read_setup(manifest: Mapping[str, Any]) -> Setup:
@@ -82,13 +113,23 @@ def read_setup(manifest: Mapping[str, Any]) -> Setup:
         working_set_ratio=manifest.get("working_set_ratio"),
         expected_requests=_expected_requests(config, workload, len(arms)),
         device=(manifest.get("environment") or {}).get("device"),
+        profile=manifest.get("profile"),
+        rates=manifest.get("rates"),
         config=config,
+        replay=_replay(workload),
     )
+
+
+def _replay(workload: Mapping[str, Any]) -> Replay | None:
+    if "trace" not in workload:
+        return None
+    names = ("left_out", "prompt_tokens", "output_tokens", "span_s")
+    return Replay(workload["trace"], workload["requests_per_pass"], *(workload[name] for name in names))
 
 
 def _expected_requests(config: Mapping[str, Any], workload: Mapping[str, Any], arms: int) -> int | None:
     """Requests of the whole run: a pass's, for each pass, arm and repeat."""
-    in_a_pass, passes = workload.get("requests_per_pass"), config.get("passes")
+    in_a_pass, passes = workload.get("requests_per_pass"), ["trace"] if "trace" in workload else config.get("passes")
     if in_a_pass is None or passes is None:
         return None
     return int(in_a_pass) * len(passes) * arms * int(config.get("repeats", 1))

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+_ORDERED = np.dtype(">i8")
+
 
 def working_set_tokens(sequences: Iterable[Sequence[int]]) -> int:
     """Distinct tokens of all sequences, a head they have in common counted once.
@@ -21,10 +23,13 @@ def working_set_chunks(sequences: Iterable[Sequence[int]], chunk: int) -> int:
 
 
 def _distinct_prefixes(sequences: Iterable[Sequence[int]], unit: int) -> int:
-    """In sorted order a sequence shares most with the one before it, so what is new is its length less their common head."""
-    arrays = [np.asarray(tokens, dtype=np.int64) for tokens in sorted(list(sequence) for sequence in sequences)]
-    count, before = 0, np.empty(0, dtype=np.int64)
-    for tokens in arrays:
+    """In sorted order a sequence shares most with the one before it, so what is new is its length less their common head.
+
+    Bytes, most significant first, are in the order of the ids they stand for, and take a quarter of the room of a list.
+    """
+    count, before = 0, np.empty(0, dtype=_ORDERED)
+    for data in sorted(np.asarray(sequence, dtype=_ORDERED).tobytes() for sequence in sequences):
+        tokens = np.frombuffer(data, dtype=_ORDERED)
         count += len(tokens) // unit - _common_head(before, tokens) // unit
         before = tokens
     return count

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis import reading, validity
-from kvbench.analysis.cache import SOURCES, LoadCost, load_cost, sources, tokens_of_pass
+from kvbench.analysis import reading, simulated, spread, validity
+from kvbench.analysis.cache import SOURCES, LoadCost, counted_in_pass, load_cost, sources, tokens_of_pass
 from kvbench.analysis.frame import pass_labels, request_frame
 from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
-from kvbench.analysis.prediction import Agreement, compare
+from kvbench.analysis.limits import limits
+from kvbench.analysis.prediction import Agreement, Foreseen, compare, foreseen, with_prediction
+from kvbench.analysis.schedule import ScheduledRow, scheduled_rows
 from kvbench.analysis.setup import Setup, read_setup
 from kvbench.analysis.speedup import FirstRead, Speedup, first_read, speedup
+from kvbench.analysis.stalls import Stalls, stalls_of
+from kvbench.calibration import calibrate, describe_fit
+from kvbench.errors import UsageError
+from kvbench.rates import Rates
 from kvbench.runfolder import Run
 
 FORMAT = "kvbench.summary/1"
+LOG = "log"
+"""The experiment of a run that is somebody's log (:mod:`kvbench.analysis.logfile`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassRow:
     """One pass of one arm. ``ttft_ms`` is over the requests of all repeats that gave a token; tokens are those of one repeat.
 
-    ``pass_label`` tells passes of the same name apart. ``tier`` says whether the arm has a host tier. ``None`` is unknown.
+    ``answered`` counts requests that did not fail. ``pass_label`` tells passes of the same name apart. ``tier`` says whether the arm has a
+    host tier. ``foreseen`` is ``None`` where nothing was predicted; any other ``None`` is unknown. ``noise`` and ``outliers``:
+    :mod:`kvbench.analysis.spread`.
     """
 
     arm: str
     pass_name: str
     pass_label: str
     pass_index: int
+    answered: int
     failed: int
     ttft_ms: Statistics
     speedup: Speedup
@@ -43,6 +54,9 @@ class PassRow:
     device_hit_rate: float | None
     host_hit_rate: float | None
     repeats_agree: bool
+    foreseen: Foreseen | None
+    noise: float | None
+    outliers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,7 @@ class SourceRow:
     arm: str
     source: str
     tier: bool
+    answered: int
     ttft_ms: Statistics
     device: float | None
     host: float | None
@@ -73,66 +88,111 @@ class DocumentRow:
     device: int | None
     host: int | None
     computed: int | None
+    foreseen: Foreseen | None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything a report says about a run. ``title`` is its parts; ``documents`` is ``None`` unless asked for."""
+    """Everything a report says about a run. ``title`` is its parts; ``documents`` and ``repeats`` are ``None`` unless asked for.
+
+    ``rates`` are those of the predicted times with the fit they come from (:func:`kvbench.calibration.describe_fit`): a simulated run's
+    own; of a measured run, what its requests tell. ``None`` where there are none. ``limits``: what the run does not show
+    (:mod:`kvbench.analysis.limits`).
+    """
 
     path: str
     status: str
+    simulated: bool
     title: tuple[str, ...]
     baseline: str | None
     passes: tuple[PassRow, ...]
     sources: tuple[SourceRow, ...]
     loads: tuple[LoadCost, ...]
     first_reads: tuple[FirstRead, ...]
+    stalls: tuple[Stalls, ...]
     prediction: Agreement | None
+    rates: Mapping[str, Any] | None
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
     reasons: tuple[str, ...]
     documents: tuple[DocumentRow, ...] | None = None
+    scheduled: tuple[ScheduledRow, ...] = ()
+    repeats: tuple[spread.RepeatRow, ...] | None = None
+    limits: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """What ``path`` is, for the last line of a report."""
+        return "Log" if self.title[:1] == (LOG,) else "Run folder"
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain objects, with its format and version; the names of the fields are the keys."""
         return {"format": FORMAT, **asdict(self), "title": " | ".join(self.title)}
 
 
-def summarise(run: Run, per_document: bool = False) -> Summary:
-    """The summary of a run, finished or not; ``per_document`` adds a row for each request of a pass."""
+def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) -> Summary:
+    """The summary of a run, finished or not; ``per_document`` adds a row for each request of a pass, ``per_repeat`` for each repeat."""
     setup = read_setup(run.manifest)
-    frame = request_frame(run)
+    rates = _rates(run, setup)
+    frame = with_prediction(
+        request_frame(run), run, None if rates is None else Rates(*(rates[name] for name in ("prefill", "restore", "overhead_ms")))
+    )
     labels = pass_labels([*run.passes, *run.requests])
-    rows = tuple(_pass_rows(run, frame, labels, setup))
-    costs = tuple(_first_reads(frame, setup))
+    far = () if setup.simulated else tuple(spread.outliers(frame, setup))
+    rows = tuple(_pass_rows(run, frame, labels, setup, {(row.arm, row.pass_index): row.count for row in far}))
+    one_pass_log = setup.config.get("experiment") == LOG and len(labels) == 1  # nothing says that it is a first read
+    costs = () if setup.simulated or one_pass_log else tuple(_first_reads(frame, setup))
+    measured = [_measured(row) for row in rows]
     status = str(run.manifest.get("status"))
     recorded = run.manifest.get("reasons") or [] if status == "invalid" else []
     return Summary(
         path=str(run.path),
         status=status,
+        simulated=setup.simulated,
         title=tuple(_title(run.manifest, setup)),
         baseline=setup.baseline,
         passes=rows,
         sources=tuple(_source_rows(frame, setup)),
-        loads=tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
+        loads=() if setup.simulated else tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
         first_reads=costs,
+        stalls=tuple(found for arm in setup.arms if (found := stalls_of(run, arm)) is not None),
         prediction=compare(run),
-        sentences=tuple(reading.read([_measured(row) for row in rows], costs, setup)),
-        notes=(*validity.notes(run), *_disagreement(rows), *reading.unsteady(costs)),
+        rates=rates,
+        sentences=()
+        if one_pass_log
+        else tuple(simulated.read(measured, setup) if setup.simulated else reading.read(measured, costs, setup)),
+        notes=(*validity.notes(run), *_disagreement(rows), *spread.outlier_note(far, labels), *reading.unsteady(costs)),
         reasons=tuple(dict.fromkeys([*recorded, *validity.check(run)])),
         documents=tuple(_document_rows(frame, labels, setup)) if per_document else None,
+        scheduled=tuple(scheduled_rows(run, labels, setup)),
+        repeats=tuple(spread.repeat_rows(frame, labels, setup.arms)) if per_repeat else None,
+        limits=limits(run, frame, setup),
     )
+
+
+def _rates(run: Run, setup: Setup) -> Mapping[str, Any] | None:
+    """The rates of the predicted times: a simulated run's own; of a measured one, what its requests tell."""
+    if setup.simulated:
+        return setup.rates
+    try:
+        return describe_fit(run, calibrate(run))
+    except UsageError:  # it tells none
+        return None
 
 
 def _title(manifest: dict[str, Any], setup: Setup) -> Iterator[str]:
     config = setup.config
     yield str(config.get("experiment", "run"))
-    yield f"{config.get('runner', 'engine')} on {setup.device}" if setup.device else str(config.get("runner", "engine"))
+    runner = str(config.get("runner", "engine"))
+    yield f"{runner}, profile {setup.profile}" if setup.simulated else f"{runner} on {setup.device}" if setup.device else runner
     if name := (manifest.get("model") or {}).get("name"):
         yield str(name)
     if lengths := setup.document_tokens:
         span = f"{lengths[0]:,}" if min(lengths) == max(lengths) else f"{min(lengths):,} to {max(lengths):,}"
         yield f"{len(lengths):,} document{'s' if len(lengths) > 1 else ''} of {span} + {setup.question_tokens or 0:,}"
+    if trace := setup.replay:
+        prompt, output = trace.prompt_tokens / trace.requests, trace.output_tokens / trace.requests
+        yield f"{trace.trace}: {trace.requests:,} of {prompt:,.0f} + {output:,.0f}"
     if setup.device_tokens is not None:
         yield f"pool {setup.device_tokens:,}"
     for arm in setup.arms:
@@ -146,7 +206,9 @@ def _title(manifest: dict[str, Any], setup: Setup) -> Iterator[str]:
         yield f"{repeats} repeats"
 
 
-def _pass_rows(run: Run, frame: pd.DataFrame, labels: dict[int, str], setup: Setup) -> Iterator[PassRow]:
+def _pass_rows(
+    run: Run, frame: pd.DataFrame, labels: dict[int, str], setup: Setup, outliers: Mapping[tuple[str, int], int]
+) -> Iterator[PassRow]:
     """A row for each arm and pass that has a request, arms in their order."""
     seconds = pass_seconds(run)
     names = {int(line["pass_index"]): str(line["pass"]) for line in run.requests}
@@ -156,14 +218,18 @@ def _pass_rows(run: Run, frame: pd.DataFrame, labels: dict[int, str], setup: Set
             requests = groups.get((arm, index))
             if requests is None:
                 continue
-            finished = {line["repeat"] for line in run.passes if line["arm"] == arm and line["pass_index"] == index}
+            lines = [line for line in run.passes if line["arm"] == arm and line["pass_index"] == index]
+            finished = {line["repeat"] for line in lines}
             tokens = tokens_of_pass(requests, finished)
+            if tokens.device is None and (counted := counted_in_pass(lines)).device is not None:
+                tokens = counted
             base = groups.get((setup.baseline, index), requests.iloc[:0])
             yield PassRow(
                 arm=arm,
                 pass_name=names[index],
                 pass_label=label,
                 pass_index=index,
+                answered=int((~requests["failed"]).sum()),
                 failed=int(requests["failed"].sum()),
                 ttft_ms=statistics(timed(requests)["ttft_ms"]),
                 speedup=_own_speedup(requests) if arm == setup.baseline else speedup(base, requests),
@@ -176,6 +242,9 @@ def _pass_rows(run: Run, frame: pd.DataFrame, labels: dict[int, str], setup: Set
                 device_hit_rate=tokens.hit_rate(tokens.device),
                 host_hit_rate=tokens.hit_rate(tokens.host),
                 repeats_agree=tokens.same,
+                foreseen=foreseen(requests, finished, tokens),
+                noise=spread.noise(requests),
+                outliers=outliers.get((arm, index), 0),
             )
 
 
@@ -185,14 +254,14 @@ def _own_speedup(requests: pd.DataFrame) -> Speedup:
 
 
 def _source_rows(frame: pd.DataFrame, setup: Setup) -> Iterator[SourceRow]:
-    known = timed(frame)
-    groups: dict[Any, pd.DataFrame] = dict(iter(known.groupby([known["arm"], sources(known, setup).rename("source")])))
+    answered = frame[~frame["failed"]]
+    groups: dict[Any, pd.DataFrame] = dict(iter(answered.groupby([answered["arm"], sources(answered, setup).rename("source")])))
     for arm in setup.arms:
         for name in SOURCES:
             rows = groups.get((arm, name))
             if rows is not None:
                 device, host, computed = (_median(rows[tier]) for tier in ("device", "host", "computed"))
-                yield SourceRow(arm, name, setup.has_tier(arm), statistics(rows["ttft_ms"]), device, host, computed)
+                yield SourceRow(arm, name, setup.has_tier(arm), len(rows), statistics(timed(rows)["ttft_ms"]), device, host, computed)
 
 
 def _document_rows(frame: pd.DataFrame, labels: dict[int, str], setup: Setup) -> Iterator[DocumentRow]:
@@ -214,6 +283,7 @@ def _document_rows(frame: pd.DataFrame, labels: dict[int, str], setup: Setup) ->
             device=tokens.device,
             host=tokens.host,
             computed=tokens.computed,
+            foreseen=foreseen(requests, set(), tokens),
         )
 
 
@@ -223,7 +293,7 @@ def _median(values: pd.Series[float]) -> float | None:
 
 
 def _first_reads(frame: pd.DataFrame, setup: Setup) -> Iterator[FirstRead]:
-    for arm in setup.arms[1:]:
+    for arm in setup.arms[1:] if setup.first_judged else ():
         cost = first_read(frame, setup.arms[0], arm)
         if cost is not None:
             yield cost
@@ -238,6 +308,9 @@ def _measured(row: PassRow) -> reading.Measured:
         row.speedup.p50,
         row.speedup.p50_interval,
         row.host if row.tier else None,
+        row.prompt,
+        row.device,
+        row.computed,
     )
 
 

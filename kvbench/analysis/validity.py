@@ -6,9 +6,9 @@ Every sentence that can name the option to try names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
+from kvbench.analysis import replay, servers
 from kvbench.analysis.prediction import compare
 from kvbench.analysis.setup import IN_ORDER, Setup, read_setup
 from kvbench.runfolder import Run
@@ -23,8 +23,10 @@ def check(run: Run) -> list[str]:
         *_failures(run),
         *_warm_first_pass(run, setup),
         *_wrong_tokens(run, setup),
-        *_counters_backwards(run),
+        *servers.reasons(run),
+        *replay.reasons(run, setup),
         *_tier_never_hit(run, setup),
+        *_silent_tier(run, setup),
         *_not_as_predicted(run),
     ]
 
@@ -32,7 +34,16 @@ def check(run: Run) -> list[str]:
 def notes(run: Run) -> list[str]:
     """What a reader must know and what is no fault, one sentence each."""
     setup = read_setup(run.manifest)
-    return [*_status(run, setup), *run.skipped, *_nothing_to_show(setup), *_tier_sizes(run, setup), *_ram_only(setup)]
+    return [
+        *_status(run, setup),
+        *run.skipped,
+        *_simulated(setup),
+        *_not_predicted(run, setup),
+        *_nothing_to_show(setup),
+        *replay.notes(setup),
+        *_tier_sizes(run, setup),
+        *servers.notes(run),
+    ]
 
 
 # Reasons.
@@ -58,8 +69,11 @@ def _warm_first_pass(run: Run, setup: Setup) -> Iterator[str]:
     read: set[tuple[Any, ...]] = set()
     warm: dict[str, list[Line]] = {}
     for line in run.requests:
+        if line["pass_index"] != 0:
+            continue
         document = (line["arm"], line["repeat"], line["doc_id"])
-        if line["pass_index"] == 0 and document not in read and _cached(line) > 0:
+        shares = setup.replay is not None and line["position"] > 0  # prompts of a trace may begin as earlier ones did
+        if document not in read and not shares and _cached(line) > 0:
             warm.setdefault(line["arm"], []).append(line)
         read.add(document)
     for arm, lines in warm.items():
@@ -110,25 +124,11 @@ def _lines(run: Run, wrong: Callable[[Line], bool], what: str, how: Callable[[Li
         yield f"{what}, in {_requests(len(found))} (the first, {found[0]['request_id']}: {how(found[0])})"
 
 
-def _counters_backwards(run: Run) -> Iterator[str]:
-    """Counters only grow within an arm and repeat; one that fell was reset or restarted, and its differences mean nothing."""
-    last: dict[tuple[str, int], dict[str, int]] = {}
-    fell: dict[tuple[str, str], str] = {}
-    for line in run.passes:
-        arm, repeat = line["arm"], line["repeat"]
-        for before, after in pairwise([last.get((arm, repeat), {}), line["counters_before"], line["counters_after"]]):
-            for name in sorted(before.keys() & after.keys()):
-                if after[name] < before[name]:
-                    where = f"repeat {repeat}, pass {line['pass']}: from {before[name]:,} to {after[name]:,}"
-                    fell.setdefault((arm, name), f"counter {name} of arm {arm} went backwards, first in {where}")
-        last[arm, repeat] = line["counters_after"]
-    yield from fell.values()
-
-
 def _tier_never_hit(run: Run, setup: Setup) -> Iterator[str]:
     """A host tier that holds everything and gives nothing to a pass that reads again in order what the device pool has lost."""
-    if setup.concurrency != 1 or setup.reuse < 1 or setup.fits or not setup.document_tokens:
+    if setup.simulated or setup.concurrency != 1 or setup.reuse < 1 or setup.fits or not setup.document_tokens:
         return
+    foreseen = {(line["arm"], line["pass_index"]) for line in run.passes if (line.get("prediction") or {}).get("host") == 0}
     chunk, question, output = setup.chunk_tokens, setup.question_tokens, setup.output_tokens
     if chunk is None or question is None or output is None or min(setup.document_tokens) < 2 * chunk:
         return
@@ -141,8 +141,25 @@ def _tier_never_hit(run: Run, setup: Setup) -> Iterator[str]:
             known = [line for line in lines if None not in (line["cached_tokens_host"], line["computed_tokens"])]
             # The device pool may hold all but a little of each document; then no whole chunk is missing.
             missed = any(line["computed_tokens"] >= question + output + 2 * chunk for line in known)
-            if missed and not any(line["cached_tokens_host"] for line in known):
+            excused = (arm, lines[0]["pass_index"]) in foreseen  # a tier that evicts from a watermark on holds less than its size
+            if missed and not excused and not any(line["cached_tokens_host"] for line in known):
                 yield f"the {arm} tier ({size:,}) holds all that is read ({needed:,}) and gave nothing to {label}, although it must"
+
+
+def _silent_tier(run: Run, setup: Setup) -> Iterator[str]:
+    """A tier of unknown size, or requests that overlap: then no single pass must hit, but one that never does says nothing of a tier."""
+    if setup.simulated or setup.fits or setup.reuse < 1 or not setup.working_set:
+        return
+    for arm in setup.arms:
+        size = setup.host_tokens.get(arm)
+        again = [
+            line for line in run.passes if line["arm"] == arm and line["pass_index"] > 0 and line.get("cached_tokens_host") is not None
+        ]
+        known_and_alone = size is not None and setup.concurrency == 1  # _tier_never_hit knows better
+        if not setup.has_tier(arm) or not again or known_and_alone or (size is not None and size < setup.working_set):
+            continue
+        if not any(line["cached_tokens_host"] for line in again) and any(line["computed_tokens"] for line in again):
+            yield f"the {arm} tier gave nothing in the whole run: it does not work, or is far too small; its server's log may tell"
 
 
 def _not_as_predicted(run: Run) -> Iterator[str]:
@@ -194,10 +211,32 @@ def _status(run: Run, setup: Setup) -> Iterator[str]:
         yield f"still marked as running with {len(run.requests):,}{of} requests on disk: it was killed, or it is in progress"
 
 
+def _simulated(setup: Setup) -> Iterator[str]:
+    """What a prediction does not know."""
+    if not setup.simulated:
+        return
+    yield "this is a prediction, nothing was measured: each request alone, and what storing costs a first read left out"
+    if setup.concurrency != 1:
+        yield "requests overlap in this setup, so their tokens are an estimate, and neither waiting nor shared steps are in their times"
+    if setup.rates is None:
+        yield "no time is predicted without rates: --prefill-rate and --restore-rate, or --calibrate RUN_DIR"
+        return
+    fit, model = setup.rates.get("fit") or {}, setup.config.get("model")
+    if fit and fit["model"] != model:
+        yield f"the rates were fitted to a run of the model {fit['model']}, and this one is of {model}: the times are another model's"
+    if fit and fit["status"] != "complete":
+        yield f"the run that the rates were fitted to is marked {fit['status']}"
+
+
+def _not_predicted(run: Run, setup: Setup) -> Iterator[str]:
+    if setup.profile is None and run.passes and not any(line.get("prediction") for line in run.passes):
+        yield "hits are not predicted: the cache semantics of this server are not known"
+
+
 def _nothing_to_show(setup: Setup) -> Iterator[str]:
     """Setups in which no tier can make a difference."""
     if setup.fits:
-        remedy = "lower --kv-tokens" if setup.own_documents else "raise --docs or lower --kv-tokens"
+        remedy = "lower --kv-tokens" if setup.own_documents or setup.replay else "raise --docs or lower --kv-tokens"
         sizes = f"the working set ({setup.working_set:,}) fits the pool ({setup.device_tokens:,})"
         yield f"fits: {sizes}: no tier can show here; {remedy}"
     passes = setup.config.get("passes") or ()
@@ -236,11 +275,6 @@ def _each_its_own(setup: Setup, run: Run, arm: str) -> bool:
     """Whether the documents need their sizes' sum: they share no head, and no reading in order has shown otherwise by a hit."""
     hit = any(line["cached_tokens_host"] for _, lines in _in_order_again(run, arm) for line in lines)
     return not hit and setup.config.get("overlap", 0) == 0
-
-
-def _ram_only(setup: Setup) -> Iterator[str]:
-    if setup.device == "cpu" and any(setup.has_tier(arm) for arm in setup.arms):
-        yield "on this machine the device pool and the host tier are both RAM: a restore is a memory copy, not a PCIe transfer"
 
 
 def _cached(line: Line) -> int:

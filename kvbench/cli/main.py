@@ -17,7 +17,7 @@ from kvbench.errors import Interrupted, KvbenchError, RunFailed
 
 COMMANDS = (
     LazyCommand("run", "kvbench.cli.run", "Measure an experiment and print its table."),
-    LazyCommand("report", "kvbench.cli.report", "Show a run again: terminal, markdown, csv or json."),
+    LazyCommand("report", "kvbench.cli.report", "Show a run again: terminal, markdown, html, csv or json."),
     LazyCommand("plan", "kvbench.cli.plan", "Say whether a tier would help, and how large it must be."),
     LazyCommand("compare", "kvbench.cli.compare", "Compare a run with a base: times, and which hits were lost."),
     LazyCommand("baseline", "kvbench.cli.baseline", "Reduce a run to a small file for `kvbench compare`."),

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer.core import TyperCommand
 
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
+from kvbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvbench.analysis.summary import Summary
+    from kvbench.reports.run_plots import Plot
+    from kvbench.runfolder import Run
 
 EXAMPLE = "kvbench report runs/first --format markdown -o table.md"
+
+SHOWN_REQUESTS = 1000
+"""Requests up to which a page shows every one of them without being asked."""
 
 
 def build() -> TyperCommand:
@@ -20,34 +29,92 @@ def build() -> TyperCommand:
 
 
 def report(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Run folder, as `kvbench run --out` makes it.")],
+    run_dir: Annotated[
+        Path | None, typer.Argument(metavar="[RUN_DIR]", show_default=False, help="Run folder, as `kvbench run --out` makes it.")
+    ] = None,
+    csv: Annotated[
+        list[Path] | None,
+        typer.Option("--csv", metavar="FILE", show_default=False, rich_help_panel="Your own log",
+                     help="A log in place of a run folder: CSV, JSON lines, or what `vllm bench serve --save-detailed` writes. "
+                     "Repeatable: arms side by side, named by their files. [default: none]"),
+    ] = None,
+    map: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="NAME=COLUMN", show_default=False, rich_help_panel="Your own log",
+                     help="The log's columns: ttft (ms) or ttft_s, arm, pass, repeat, doc, error, prompt, device, host, computed. "
+                     "Several by commas; repeatable. [default: columns of these names]"),
+    ] = None,
     format: Annotated[
-        Literal["terminal", "markdown", "csv", "json"],
+        Literal["terminal", "markdown", "html", "csv", "json"],
         typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output",
-                     help="terminal, markdown, csv (a line a pass) or json (the whole summary). [default: terminal]"),
+                     help="terminal, markdown, html (one page with plots, which needs nothing else), csv (a line a pass) or json (the "
+                     "whole summary). [default: terminal]"),
     ] = "terminal",
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
                      help="Write to a file instead, in place of what it holds. [default: stdout]"),
     ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option("--plots", metavar="DIR", show_default=False, rich_help_panel="Output",
+                     help="Write the plots of html (SVG) into this folder too. [default: none]"),
+    ] = None,
     per_document: Annotated[
         bool, typer.Option("--per-document", rich_help_panel="Output",
                            help="Show every request of every pass; csv then has a line for each of them. [default: off]")
     ] = False,
+    per_repeat: Annotated[
+        bool, typer.Option("--per-repeat", rich_help_panel="Output",
+                           help="Show each repeat by itself; csv then has a line for each of them. [default: off]")
+    ] = False,
 ) -> None:  # fmt: skip
-    """Show a run again: terminal, markdown, csv or json.
+    """Show a run again: terminal, markdown, html, csv or json.
 
-    Reads interrupted runs too, and names what had to be skipped. Always exits with 0 if the run could be read; what speaks against
-    trusting it stands in the report.
+    Reads interrupted runs too, and names what had to be skipped; and people's own logs (--csv). Always exits with 0 if it could be
+    read; what speaks against trusting it stands in the report.
     """
-    from kvbench.analysis.summary import summarise
-    from kvbench.reports import markdown, tabular, terminal
+    from kvbench.analysis.logfile import parse_map, read_logs
     from kvbench.runfolder import read_run
 
-    render = {"terminal": terminal.render, "markdown": markdown.render, "csv": tabular.csv, "json": tabular.to_json}[format]
-    text = render(summarise(read_run(run_dir), per_document))
+    if run_dir is None and not csv:
+        raise UsageError("Missing argument 'RUN_DIR': name a run folder, or a log (--csv FILE)")
+    if run_dir is not None and csv:
+        raise UsageError(f"{run_dir} and --csv {csv[0]}: a report shows either a run folder or logs")
+    if map and not csv:
+        raise UsageError("--map names the columns of a log, and there is none (--csv FILE)")
+    if per_document and per_repeat and format == "csv":
+        raise UsageError("--format csv has one kind of line; choose --per-document or --per-repeat")
+    run = read_run(run_dir) if run_dir is not None else read_logs(csv or (), parse_map(map or ()))
+    text = _render(run, format, plots, per_document, per_repeat)
     if file is None:
         output.write(text)
     else:
         output.save(text, file)
+
+
+def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_repeat: bool) -> str:
+    """The report as text; the plots go into their folder."""
+    from kvbench.analysis.summary import summarise
+    from kvbench.reports import markdown, tabular, terminal
+
+    page = format == "html"
+    summary = summarise(run, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page)
+    drawn = _draw(summary, run) if page or plots is not None else ()
+    if plots is not None:
+        from kvbench.reports.themed import standalone
+
+        output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in drawn}, plots)
+    if page:
+        from kvbench.reports import html
+        from kvbench.reports.origin import origin_of
+
+        return html.render(summary, drawn, origin_of(run))
+    return {"terminal": terminal.render, "markdown": markdown.render, "csv": tabular.csv, "json": tabular.to_json}[format](summary)
+
+
+def _draw(summary: Summary, run: Run) -> tuple[Plot, ...]:
+    from kvbench.analysis.points import points_of
+    from kvbench.reports.run_plots import run_plots  # late: matplotlib
+
+    return run_plots(summary, points_of(run, summary.rates))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -16,9 +15,6 @@ from kvbench.config import (
     MODEL,
     POOL_TOKENS,
     SIMULATOR,
-    SIMULATOR_MS,
-    SIMULATOR_RATE,
-    SIMULATOR_RUN,
     TIER_GIB,
     VLLM,
     Auto,
@@ -29,7 +25,7 @@ from kvbench.config import (
     StudyConfig,
     given_or,
 )
-from kvbench.settings import Setting, flag
+from kvbench.settings import Setting
 
 MODEL_BYTES = Setting("Model and pool", unit="bytes")
 POOL_RANGE = replace(POOL_TOKENS, metavar="FROM:TO")
@@ -70,16 +66,6 @@ class PlanConfig(StudyConfig):
     profile: Annotated[Literal["vllm", "engine", "documents"], SIMULATOR] = Field(
         "vllm", description="Whose cache is simulated: vLLM 0.32 with LMCache 0.5, kvbench's own engine, or one of whole documents."
     )
-    prefill_rate: Annotated[float | None, SIMULATOR_RATE] = Field(
-        None, gt=0, le=1e9, description="Prompt tokens computed a second; without rates no time is predicted."
-    )
-    restore_rate: Annotated[float | None, SIMULATOR_RATE] = Field(None, gt=0, le=1e12, description="Tokens loaded from the tier a second.")
-    overhead_ms: Annotated[float | None, SIMULATOR_MS] = Field(
-        None, ge=0, le=1e6, description="What a first token takes beside; with rates and without this: 0."
-    )
-    calibrate: Annotated[Path | None, SIMULATOR_RUN] = Field(
-        None, description="Run folder of a measured run: rates that are not given are fitted to its requests."
-    )
     window: Annotated[float | None, WINDOW] = Field(
         None, gt=0, le=10**9, description="Show a trace by windows of this length: what comes again, and from which tier."
     )
@@ -113,15 +99,6 @@ class PlanConfig(StudyConfig):
             raise ValueError(f"--chunk-tokens {self.chunk_tokens} is not a multiple of --block-size {block_size}")
         if kv_tokens < block_size:
             raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
-        return self
-
-    @model_validator(mode="after")
-    def _rates_go_together(self) -> Self:
-        """Half of the rates would time half of the requests, and the median of those would be believed."""
-        given = [name for name in ("prefill_rate", "restore_rate", "overhead_ms") if getattr(self, name) is not None]
-        missing = [name for name in ("prefill_rate", "restore_rate") if getattr(self, name) is None]
-        if self.calibrate is None and given and missing:
-            raise ValueError(f"{flag(given[0])} needs {flag(missing[0])} too, or --calibrate RUN_DIR, which tells what is not given")
         return self
 
     def not_applicable(self) -> dict[str, str]:

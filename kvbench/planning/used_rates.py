@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from kvbench.errors import UsageError
+from typing import cast
+
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.result import UsedRates
+from kvbench.rates import Rates
 
 
 def find_rates(config: PlanConfig) -> UsedRates | None:
@@ -17,14 +19,10 @@ def find_rates(config: PlanConfig) -> UsedRates | None:
         if config.prefill_rate is None or config.restore_rate is None:
             return None
         return UsedRates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0, None, None, None)
-    from kvbench.calibration import calibrate
+    from kvbench.calibration import complete
     from kvbench.runfolder import read_run
 
-    fitted = calibrate(read_run(config.calibrate))
-    prefill, restore = config.prefill_rate or fitted.rates.prefill, config.restore_rate or fitted.rates.restore
-    if prefill is None:
-        raise UsageError(f"--calibrate {config.calibrate}: no request of it tells the time of computing; give --prefill-rate")
-    if restore is None:
-        raise UsageError(f"--calibrate {config.calibrate}: no request of it tells the time of a load from a host tier; give --restore-rate")
-    overhead = fitted.rates.overhead_ms if config.overhead_ms is None else config.overhead_ms
-    return UsedRates(prefill, restore, overhead, str(config.calibrate), fitted.median_error, fitted.worst_error)
+    given = Rates(config.prefill_rate, config.restore_rate)
+    rates, fitted = complete(given, config.overhead_ms, read_run(config.calibrate), tier=True)
+    prefill, restore = cast(float, rates.prefill), cast(float, rates.restore)  # complete has seen to it
+    return UsedRates(prefill, restore, rates.overhead_ms, str(config.calibrate), fitted.median_error, fitted.worst_error)

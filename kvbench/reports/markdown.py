@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.box import MARKDOWN
-
 from kvbench.analysis.summary import Summary
 from kvbench.reports import tables
-
-_STYLE = tables.Style(box=MARKDOWN, sides=True, paddings=((0, 1, 0, 1), (0, 0, 0, 0)))
+from kvbench.reports.layout import MARKDOWN
 
 
 def render(summary: Summary) -> str:
@@ -20,20 +17,35 @@ def render(summary: Summary) -> str:
 def _sections(summary: Summary) -> Iterator[str]:
     yield f"**{' · '.join(summary.title)}**"
     if summary.passes:
-        yield tables.by_pass(summary, _STYLE)
+        yield tables.by_pass(summary, MARKDOWN)
+    if summary.scheduled:
+        yield "From the scheduled time (TTFT with the wait before sending)"
+        yield tables.by_schedule(summary.scheduled, MARKDOWN)
     if summary.sources:
         yield "By source (tokens: median of a request)"
-        yield tables.by_source(summary, _STYLE)
+        yield tables.by_source(summary, MARKDOWN)
     yield from tables.load_lines(summary.loads)
+    yield from tables.stall_lines(summary.stalls)
     if summary.prediction:
         yield tables.prediction_line(summary.prediction)
+    for heading, table in tables.sides(summary, MARKDOWN):
+        yield heading
+        yield table
+    if line := tables.rates_line(summary):
+        yield line
+    if summary.repeats:
+        yield "By repeat (TTFT in ms)"
+        yield tables.by_repeat(summary.repeats, MARKDOWN)
     if summary.documents:
         yield "By document (TTFT: median over repeats)"
-        yield tables.by_document(summary.documents, _STYLE)
+        yield tables.by_document(summary.documents, MARKDOWN)
     yield from summary.sentences
     if summary.notes:
         yield "\n".join(f"- note: {note}" for note in summary.notes)
     if summary.reasons:
         yield "**Measured, and not to be trusted:**"
         yield "\n".join(f"- {reason}" for reason in summary.reasons)
-    yield f"Run folder: `{summary.path}`"
+    if summary.limits:
+        yield "This run does not show:"
+        yield "\n".join(f"- {limit}" for limit in summary.limits)
+    yield f"{summary.source}: `{summary.path}`"

@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from io import StringIO
-
-from rich.box import Box
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Sequence
 
 from kvbench.analysis.cache import LoadCost
-from kvbench.analysis.prediction import Agreement
+from kvbench.analysis.prediction import Agreement, Foreseen
 from kvbench.analysis.reading import times
+from kvbench.analysis.schedule import ScheduledRow
+from kvbench.analysis.spread import RepeatRow
+from kvbench.analysis.stalls import MULTIPLE, Stalls
 from kvbench.analysis.summary import DocumentRow, PassRow, SourceRow, Summary
+from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped
 
-WIDTH = 80
-UNKNOWN = "–"
-NO_TIER = "-"
-Count = Callable[[float | None], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How a format draws a table: its box, whether the box has sides, and the padding of cells to try, widest first."""
-
-    box: Box | None
-    sides: bool
-    paddings: tuple[tuple[int, int, int, int], ...]
+SHOWN = 10
+"""Requests that differ from the prediction are listed up to so many."""
 
 
 def by_pass(summary: Summary, style: Style) -> str:
-    """The main table: a row an arm and pass."""
+    """The main table: a row an arm and pass; with repeats, by how much each differs from itself."""
     failed = any(row.failed for row in summary.passes)
-    header = ["arm", "pass", "n", *(["failed"] if failed else []), "TTFT p50", "mean", f"vs {summary.baseline}", "pass s"]
+    noisy = any(row.noise is not None for row in summary.passes)
+    header = [
+        "arm",
+        "pass",
+        "n",
+        *(["failed"] if failed else []),
+        "TTFT p50",
+        "mean",
+        f"vs {summary.baseline}",
+        *(["noise"] if noisy else []),
+        "pass s",
+    ]
 
     def cells(row: PassRow, count: Count) -> list[str]:
         ttft = row.ttft_ms
-        counts = [count(ttft.n), *([count(row.failed)] if failed else [])]
+        counts = [count(ttft.n or row.answered), *([count(row.failed)] if failed else [])]
         return [
             row.arm,
             row.pass_label,
@@ -47,11 +43,12 @@ def by_pass(summary: Summary, style: Style) -> str:
             _decimal(ttft.p50),
             _decimal(ttft.mean),
             _times(row),
+            *([_per_cent_of(row.noise)] if noisy else []),
             _decimal(row.pass_s),
             *_tiers(row, count),
         ]
 
-    return _fitting([*header, *_TIERS], 2, lambda count: [cells(row, count) for row in summary.passes], style)
+    return fitting([*header, *_TIERS], 2, lambda count: [cells(row, count) for row in summary.passes], style)
 
 
 def by_source(summary: Summary, style: Style) -> str:
@@ -61,26 +58,54 @@ def by_source(summary: Summary, style: Style) -> str:
         return [
             row.arm,
             row.source,
-            count(row.ttft_ms.n),
+            count(row.ttft_ms.n or row.answered),
             _decimal(row.ttft_ms.p50),
             _decimal(row.ttft_ms.mean),
             *_tiers(row, count),
         ]
 
     header = ["arm", "source", "n", "TTFT p50", "mean", *_TIERS]
-    return _fitting(header, 2, lambda count: [cells(row, count) for row in summary.sources], style)
+    return fitting(header, 2, lambda count: [cells(row, count) for row in summary.sources], style)
+
+
+def by_repeat(rows: Sequence[RepeatRow], style: Style) -> str:
+    """TTFT of each repeat by itself; tail percentiles where any repeat has enough samples for one."""
+    failed, tails = any(row.failed for row in rows), any(row.ttft_ms.p90 is not None for row in rows)
+
+    def cells(row: RepeatRow, count: Count) -> list[str]:
+        ttft = row.ttft_ms
+        counts = [count(row.repeat), count(ttft.n), *([count(row.failed)] if failed else [])]
+        times = [ttft.p50, ttft.mean, ttft.std, ttft.min, ttft.max, *([ttft.p90, ttft.p99] if tails else [])]
+        return [row.arm, row.pass_label, *counts, *(_decimal(time) for time in times)]
+
+    header = ["arm", "pass", "repeat", "n", *(["failed"] if failed else []), "TTFT p50", "mean", "std", "min", "max"]
+    return fitting([*header, *(["p90", "p99"] if tails else [])], 2, lambda count: [cells(row, count) for row in rows], style)
+
+
+def by_schedule(rows: Sequence[ScheduledRow], style: Style) -> str:
+    """TTFT from when each request should have been sent, and how late it was sent; milliseconds."""
+
+    def cells(row: ScheduledRow, count: Count) -> list[str]:
+        ttft, late = row.ttft_ms, row.late_ms
+        times = [ttft.p50, ttft.mean, ttft.p90, ttft.p99, late.p50, late.max]
+        return [row.arm, row.pass_label, count(ttft.n), *(_decimal(time) for time in times)]
+
+    header = ["arm", "pass", "n", "TTFT p50", "mean", "p90", "p99", "late p50", "late max"]
+    return fitting(header, 2, lambda count: [cells(row, count) for row in rows], style)
 
 
 def by_document(rows: Sequence[DocumentRow], style: Style) -> str:
-    """Every request of every pass, in the order in which it was read."""
+    """Every request of every pass, in the order in which it was read; where anything was predicted, whether it came so."""
     failed = any(row.failed for row in rows)
+    predicted = any(row.foreseen for row in rows)
 
     def cells(row: DocumentRow, count: Count) -> list[str]:
         counts = [count(row.failed)] if failed else []
-        return [row.arm, row.pass_label, row.document, *counts, _decimal(row.ttft_ms), *_tiers(row, count)]
+        told = [_as_predicted(row.foreseen, count)] if predicted else []
+        return [row.arm, row.pass_label, row.document, *counts, _decimal(row.ttft_ms), *_tiers(row, count), *told]
 
-    header = ["arm", "pass", "document", *(["failed"] if failed else []), "TTFT", *_TIERS]
-    return _fitting(header, 3, lambda count: [cells(row, count) for row in rows], style)
+    header = ["arm", "pass", "document", *(["failed"] if failed else []), "TTFT", *_TIERS, *(["predicted"] if predicted else [])]
+    return fitting(header, 3, lambda count: [cells(row, count) for row in rows], style)
 
 
 def load_lines(loads: Sequence[LoadCost]) -> Iterator[str]:
@@ -94,12 +119,114 @@ def load_lines(loads: Sequence[LoadCost]) -> Iterator[str]:
         )
 
 
+def stall_lines(stalls: Sequence[Stalls]) -> Iterator[str]:
+    """What preemption did to the streams, a line an arm."""
+    for found in stalls:
+        what = "stalls" if found.exact else f"gaps above {MULTIPLE:g} of the request's own medians"
+        longest = (
+            ""
+            if found.longest_ms is None
+            else f", longest {found.longest_ms:,.0f} ms ({found.request_id}, after token {found.after_token})"
+        )
+        yield f"Preemptions on {found.arm}: {grouped(found.preemptions)}; {what}: {found.stalls:,}{longest}."
+
+
 def prediction_line(agreement: Agreement) -> str:
     """Prediction against measurement in one line."""
     same = agreement.requests - len(agreement.differences)
     kind = "Predicted" if agreement.exact else "Estimated (requests overlap, so no promise)"
     how_many = f"{same:,} of {agreement.requests:,} requests"
     return f"{kind} by the simulator, profile {agreement.profile}: tokens by tier of {how_many} are as foreseen."
+
+
+def sides(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
+    """Prediction and measurement side by side, as headings and tables: where they differ, or where every request is shown."""
+    if not _shows_sides(summary) or summary.prediction is None:
+        return
+    yield "Predicted against measured (tokens of one repeat)", _by_prediction(summary, style)
+    if summary.prediction.exact and summary.prediction.differences:
+        yield "Requests that differ (device + host + computed)", _differing_requests(summary.prediction, style)
+
+
+def rates_line(summary: Summary) -> str:
+    """The rates of the predicted times that the report shows, and how well they fit what they come from; empty where it shows none."""
+    rates = summary.rates
+    if rates is None or not (summary.simulated or _shows_sides(summary)):
+        return ""
+    parts = [f"{rates['overhead_ms']:.1f} ms"]
+    parts += [f"{what} ÷ {rates[name]:,.0f} tokens/s" for what, name in (("computed", "prefill"), ("loaded", "restore")) if rates[name]]
+    text = f"Predicted TTFT = {' + '.join(parts)}"
+    fit = rates["fit"]
+    if fit is None:
+        return f"{text}, as given."
+    run = fit["run"] if summary.simulated else "this run"
+    errors = f"median {fit['median_error'] * 100:.1f} %, worst {fit['worst_error'] * 100:.0f} %"
+    return f"{text}; fitted to {fit['requests']:,} requests of {run} (relative error: {errors})."
+
+
+def _shows_sides(summary: Summary) -> bool:
+    return summary.prediction is not None and (bool(summary.prediction.differences) or summary.documents is not None)
+
+
+def _by_prediction(summary: Summary, style: Style) -> str:
+    """Predicted against measured: of each arm and pass three rows, the last one measured − predicted (TTFT: as a share)."""
+
+    def cells(count: Count) -> list[list[str]]:
+        return [[row.arm, row.pass_label, *line] for row in summary.passes for line in _sides(row, count)]
+
+    return fitting(["arm", "pass", "tokens", *_TIERS, "TTFT p50"], 3, cells, style)
+
+
+def _differing_requests(agreement: Agreement, style: Style) -> str:
+    """The first requests that were not as predicted, as device + host + computed tokens."""
+
+    def cells(count: Count) -> list[list[str]]:
+        found = agreement.differences[:SHOWN]
+        return [[one.request_id, _sum(one.predicted, count), _sum(one.measured, count)] for one in found]
+
+    table = fitting(["request", "predicted", "measured"], 1, cells, style)
+    rest = len(agreement.differences) - SHOWN
+    return table if rest <= 0 else f"{table}\n... and {rest:,} more (--format json has all)"
+
+
+def _sides(row: PassRow, count: Count) -> Iterator[list[str]]:
+    """Prediction, measurement and difference of one pass."""
+    foreseen, measured = row.foreseen, row.ttft_ms.p50
+    tiers = [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
+    if foreseen is None:
+        yield ["not predicted", *[UNKNOWN] * 4]
+        yield ["measured", *tiers, _decimal(measured)]
+        return
+    host = count(foreseen.host) if row.tier else NO_TIER
+    yield [
+        "predicted" if foreseen.exact else "estimate",
+        count(foreseen.device),
+        host,
+        count(foreseen.computed),
+        _decimal(foreseen.ttft_ms),
+    ]
+    yield ["measured", *tiers, _decimal(measured)]
+    change = None if measured is None or not foreseen.ttft_ms else measured / foreseen.ttft_ms - 1
+    device, host, computed = (UNKNOWN,) * 3 if foreseen.difference is None else [_signed(part, count) for part in foreseen.difference]
+    yield ["difference", device, host if row.tier else NO_TIER, computed, UNKNOWN if change is None else _per_cent(change)]
+
+
+def _as_predicted(foreseen: Foreseen | None, count: Count) -> str:
+    if foreseen is None or foreseen.difference is None:
+        return UNKNOWN
+    return "same" if not foreseen.differing else _sum((foreseen.device, foreseen.host, foreseen.computed), count)
+
+
+def _sum(tiers: tuple[int, int, int], count: Count) -> str:
+    return " + ".join(count(tokens) for tokens in tiers)
+
+
+def _signed(tokens: int, count: Count) -> str:
+    return count(tokens) if tokens == 0 else f"{'+' if tokens > 0 else '−'}{count(abs(tokens))}"
+
+
+def _per_cent(share: float) -> str:
+    return f"{round(share * 100, 1) + 0.0:+.1f} %".replace("-", "−")
 
 
 _TIERS = ["device", "host", "computed"]
@@ -114,39 +241,9 @@ def _decimal(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.1f}"
 
 
+def _per_cent_of(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{share * 100:.1f} %"
+
+
 def _times(row: PassRow) -> str:
     return UNKNOWN if row.speedup.p50 is None else times(row.speedup.p50)
-
-
-def _grouped(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.0f}"
-
-
-def _plain(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.0f}"
-
-
-def _fitting(header: list[str], words: int, rows: Callable[[Count], list[list[str]]], style: Style) -> str:
-    """The table at the widest padding that fits; then without the separators of thousands; at last names are folded.
-
-    ``words``: how many leading columns hold names and are aligned left; the others hold numbers, which are never cut.
-    """
-    attempts = [*((_grouped, padding) for padding in style.paddings), (_plain, style.paddings[-1])]
-    console = Console(file=StringIO(), width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False)
-    for count, padding in attempts:
-        table = _table(header, words, rows(count), style, padding)
-        if Measurement.get(console, console.options.update(width=10 * WIDTH), table).maximum <= WIDTH:
-            break
-    with console.capture() as capture:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines() if line.strip())
-
-
-def _table(header: list[str], words: int, rows: list[list[str]], style: Style, padding: tuple[int, int, int, int]) -> Table:
-    table = Table(box=style.box, show_edge=style.sides, pad_edge=style.sides, padding=padding)
-    for place, name in enumerate(header):
-        word = place < words
-        table.add_column(Text(name), justify="left" if word else "right", no_wrap=not word, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis.summary import PassRow, Summary
+from kvbench.analysis.prediction import Foreseen
+from kvbench.analysis.summary import Summary
 
 
 def csv(summary: Summary) -> str:
-    """A line for each arm and pass; with the rows by document, a line for each of those instead."""
-    lines = [_flat(row) for row in summary.passes] if summary.documents is None else [asdict(row) for row in summary.documents]
+    """A line for each arm and pass; with the rows by document or by repeat, a line for each of those instead."""
+    if summary.repeats is not None:
+        lines = [_levelled(asdict(row)) for row in summary.repeats]
+    elif summary.documents is not None:
+        lines = [_with_prediction(asdict(row)) for row in summary.documents]
+    else:
+        lines = [_levelled(_with_prediction(asdict(row))) for row in summary.passes]
     return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
@@ -22,9 +28,8 @@ def to_json(summary: Summary) -> str:
     return json.dumps(summary.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _flat(row: PassRow) -> dict[str, Any]:
+def _levelled(line: dict[str, Any]) -> dict[str, Any]:
     """One level of columns: ``ttft_ms_p50``, ``speedup_p50_low``."""
-    line = asdict(row)
     columns: dict[str, Any] = {}
     for name, value in line.items():
         if name == "ttft_ms":
@@ -40,3 +45,16 @@ def _flat(row: PassRow) -> dict[str, Any]:
         else:
             columns[name] = value
     return columns
+
+
+def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:
+    """The same line with its prediction in columns; ``prediction`` is exact, estimate, or empty where nothing was predicted."""
+    foreseen = line.pop("foreseen") or dict.fromkeys(field.name for field in fields(Foreseen))
+    difference = foreseen["difference"] or (None, None, None)
+    return {
+        **line,
+        "prediction": {None: None, True: "exact", False: "estimate"}[foreseen["exact"]],
+        **{f"predicted_{name}": foreseen[name] for name in ("device", "host", "computed", "ttft_ms")},
+        **{f"difference_{name}": tokens for name, tokens in zip(("device", "host", "computed"), difference, strict=True)},
+        "differing_requests": foreseen["differing"],
+    }

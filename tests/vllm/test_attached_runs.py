@@ -75,6 +75,18 @@ def test_above_concurrency_1_only_the_pass_is_known_by_tier(tmp_path: Path, caps
     assert f"{repeat['cached_tokens_host']:,}" in capsys.readouterr().out
 
 
+def test_a_trace_is_replayed_at_its_own_times(tmp_path: Path, capsys: Captured) -> None:
+    lines = [{"token_ids": [number % 900 for number in range(320)], "output_tokens": 3, "timestamp": place * 0.05} for place in range(3)]
+    (tmp_path / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with serving(POOL) as server:
+        words = ["--url", f"none={server.url}", "--tier", "none", "--vocab", "1000", "--trace", str(tmp_path / "trace.jsonl"), "--quiet"]
+        assert main(["run", "trace", "--runner", "vllm", *words, "--out", str(tmp_path / "run")]) == 0
+    run = read_run(tmp_path / "run")
+    scheduled = [line["scheduled_s"] for line in run.requests]
+    assert [round(at - scheduled[0], 6) for at in scheduled] == [0.0, 0.05, 0.1]
+    assert [line["cached_tokens_device"] for line in run.requests] == [0, 304, 304]
+
+
 def test_a_nonce_makes_every_run_and_repeat_new_to_the_server(tmp_path: Path, capsys: Captured) -> None:
     with serving(replace(POOL, pool_tokens=100_000)) as server:
         url = ["--url", f"none={server.url}", "--tier", "none"]

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kvbench.calibration import calibrate, describe_fit
+from kvbench.calibration import complete, describe_fit
 from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, RunConfig, given_or
 from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
@@ -138,16 +138,5 @@ def _find_rates(config: RunConfig) -> tuple[Rates | None, dict[str, Any] | None]
     if config.calibrate is None:
         return (None, None) if given.prefill is None else (given, {**asdict(given), "fit": None})
     run = read_run(config.calibrate)
-    fitted = calibrate(run)
-    rates = Rates(
-        given.prefill or fitted.rates.prefill,
-        given.restore or fitted.rates.restore,
-        fitted.rates.overhead_ms if config.overhead_ms is None else config.overhead_ms,
-    )
-    if rates.prefill is None:
-        raise UsageError(f"--calibrate {run.path}: no request of it tells the time of computing; give --prefill-rate")
-    if rates.restore is None and config.has_tier:
-        raise UsageError(
-            f"--calibrate {run.path}: no request of it tells the time of a load from a host tier; give --restore-rate, or --tier none"
-        )
+    rates, fitted = complete(given, config.overhead_ms, run, config.has_tier)
     return rates, describe_fit(run, fitted) | asdict(rates)

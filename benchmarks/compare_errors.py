@@ -1,0 +1,147 @@
+"""How often `kvbench compare` is wrong: false regressions where nothing changed (A/A), and slowdowns that it finds.
+
+Made runs (two arms, three passes, ten documents, three repeats, a base and a new run) with noise at four levels: the whole run, a repeat of
+an arm, a pass of it, and the request, which is skewed (exponential) and has outliers. Passes that hit are noisier by half, as measured. A
+trial is one comparison with its defaults; it counts if any figure is called a regression. `--runs DIR...` prints the same components of
+real runs of one setup, to judge the made ones by, and how often they regress against each other. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from kvbench.analysis.baseline import Baseline, Cell, Repeat, reduce
+from kvbench.analysis.compare import compare
+from kvbench.analysis.frame import FIELDS, request_frame
+from kvbench.analysis.latency import Statistics
+from kvbench.environment import describe_machine
+from kvbench.runfolder import read_run
+
+ARMS, PASSES, DOCS = ("none", "cpu"), ("sequential", "repeat", "reverse"), 10
+COMPUTED_MS, HIT_MS, PARTIAL_MS = 100.0, 15.0, 70.0
+NOISIER_HITS = 1.5
+Times = npt.NDArray[np.float64]
+"""TTFT in ms by repeat, arm, pass and document."""
+
+NOISE = {
+    # standard deviations of the logarithm: run, repeat, pass, request; shares: outliers; repeats that a burst of other work slows
+    "quiet": (0.01, 0.015, 0.01, 0.03, 0.03, 0.0),
+    "seen here": (0.02, 0.025, 0.02, 0.03, 0.03, 0.0),
+    "seen here, runs differ more": (0.04, 0.025, 0.02, 0.03, 0.03, 0.0),
+    "bursts": (0.01, 0.02, 0.01, 0.03, 0.03, 0.15),
+    "requests vary": (0.01, 0.02, 0.01, 0.08, 0.05, 0.0),
+}
+
+
+def pattern() -> Times:
+    """The times without noise: all computed, all hit on the tier, and half of the documents on the device when read in reverse."""
+    times = np.full((len(ARMS), len(PASSES), DOCS), COMPUTED_MS)
+    times[1, 1:] = HIT_MS
+    times[0, 2, :4], times[0, 2, 4] = HIT_MS, PARTIAL_MS
+    return times
+
+
+def draw(noise: tuple[float, ...], repeats: int, rng: np.random.Generator) -> Times:
+    """One run's times."""
+    run, repeat, of_pass, request, outliers, bursts = noise
+    times = pattern()
+    hits = np.where(times.mean(axis=2, keepdims=True) < COMPUTED_MS / 2, NOISIER_HITS, 1.0)
+    shape = (repeats, *times.shape)
+    log = run * rng.standard_normal() * hits
+    log = log + repeat * rng.standard_normal((repeats, len(ARMS), 1, 1)) * hits
+    log = log + np.where(rng.random((repeats, len(ARMS), 1, 1)) < bursts, rng.exponential(0.3, (repeats, len(ARMS), 1, 1)), 0)
+    log = log + of_pass * rng.standard_normal((repeats, *times.shape[:2], 1)) * hits
+    log = log + request * (rng.exponential(1, shape) - 1) * hits
+    return np.asarray(times * np.exp(log + np.where(rng.random(shape) < outliers, rng.exponential(0.5, shape), 0)))
+
+
+def as_baseline(times: Times) -> Baseline:
+    """A run of these times, as :func:`kvbench.analysis.baseline.reduce` makes it of a run folder."""
+    tokens = np.tile([0, 0, 526], (DOCS, 1))
+    cells = tuple(
+        Cell(arm, name, index, Statistics(n=times[:, place, index].size), None, tuple(repeats(times[:, place, index])), tokens)
+        for place, arm in enumerate(ARMS)
+        for index, name in enumerate(PASSES)
+    )
+    return Baseline("made", None, None, "complete", (), True, {}, {}, {}, cells)
+
+
+def repeats(times: Times) -> Iterator[Repeat]:
+    """The repeats of one pass of one arm, from its times by repeat and document."""
+    for number, (p50, mean) in enumerate(zip(np.median(times, axis=1).tolist(), times.mean(axis=1).tolist(), strict=True)):
+        yield Repeat(number, DOCS, 0, p50, mean, None, None, 526 * DOCS, 0, 0, 526 * DOCS, 0)
+
+
+def rates(noise: tuple[float, ...], repeated: int, trials: int, slowdown: float, seed: int) -> dict[str, float]:
+    """Share of trials with a regression: nothing changed; everything slower; only the cpu arm's second pass slower."""
+    rng = np.random.default_rng(seed)
+    same = np.ones((1, len(ARMS), len(PASSES), 1))
+    one_pass = same.copy()
+    one_pass[0, 1, 1] += slowdown
+    factors = {"nothing changed": same, "everything slower": same * (1 + slowdown), "one pass slower": one_pass}
+    found = dict.fromkeys(factors, 0)
+    for _ in range(trials):
+        base, new = as_baseline(draw(noise, repeated, rng)), draw(noise, repeated, rng)
+        for name, factor in factors.items():
+            found[name] += bool(compare(base, as_baseline(np.asarray(new * factor))).regressions)
+    return {name: round(count / trials, 4) for name, count in found.items()}
+
+
+def components(folders: list[Path]) -> dict[str, Any]:
+    """Noise of real runs of one setup: standard deviations of the logarithm by arm and pass, and regressions of each run against each."""
+    frame = pd.concat([request_frame(read_run(folder, FIELDS)).assign(run=folder.name) for folder in folders])
+    frame = frame.assign(log=np.log(frame["ttft_ms"]))
+    medians = frame.groupby(["arm", "pass", "run", "repeat"])["log"].median().reset_index()
+    result: dict[str, Any] = {}
+    for (arm, name), rows in medians.groupby(["arm", "pass"]):
+        by_run = rows.groupby("run")["log"]
+        within, between = float(by_run.var(ddof=1).mean()), float(by_run.mean().var(ddof=1))
+        run = max(0.0, between - within / rows["repeat"].nunique())
+        result[f"{arm}, {name}"] = {"run": round(run**0.5, 3), "repeat": round(within**0.5, 3)}
+    sides = [reduce(read_run(folder, FIELDS)) for folder in folders]
+    pairs = [bool(compare(base, new).regressions) for base, new in permutations(sides, 2)]
+    return {"components": result, "pairs": len(pairs), "regressions": sum(pairs)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--slowdown", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", type=Path, nargs="*", default=[], help="real runs of one setup on one machine")
+    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
+    options = parser.parse_args()
+    results = {}
+    for name, noise in NOISE.items():
+        results[name] = rates(noise, options.repeats, options.trials, options.slowdown, options.seed)
+        print(f"{name}: {results[name]}", flush=True)
+    line = {
+        "benchmark": "compare_errors",
+        "baseline": "nothing changed: at most 0.05; everything slower: at least 0.8",
+        "trials": options.trials,
+        "repeats": options.repeats,
+        "slowdown": options.slowdown,
+        "noise": NOISE,
+        "results": results,
+        "real_runs": components(options.runs) if options.runs else None,
+        "machine": describe_machine(),
+    }
+    text = json.dumps(line)
+    print(text)
+    if options.output:
+        with options.output.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Latency from when a request should have been sent, for open loops: the wait before sending is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kvbench.analysis.latency import Statistics, statistics
+from kvbench.analysis.setup import Setup
+from kvbench.runfolder import Run
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRow:
+    """One pass of one arm, all repeats. ``ttft_ms``: first token − scheduled; ``late_ms``: sent − scheduled."""
+
+    arm: str
+    pass_label: str
+    pass_index: int
+    ttft_ms: Statistics
+    late_ms: Statistics
+
+
+def scheduled_rows(run: Run, labels: Mapping[int, str], setup: Setup) -> Iterator[ScheduledRow]:
+    """A row for each arm and pass of an open loop, arms in their order; none of a closed loop, which schedules what it sends."""
+    if not setup.open_loop or setup.simulated:
+        return
+    ttft: dict[tuple[str, int], list[float]] = {}
+    late: dict[tuple[str, int], list[float]] = {}
+    for line in run.requests:
+        if line["error"] is not None or line["first_token_s"] is None or line["sent_s"] is None:
+            continue
+        place = line["arm"], line["pass_index"]
+        ttft.setdefault(place, []).append((line["first_token_s"] - line["scheduled_s"]) * 1e3)
+        late.setdefault(place, []).append((line["sent_s"] - line["scheduled_s"]) * 1e3)
+    for arm in setup.arms:
+        for index, label in labels.items():
+            if (arm, index) in ttft:
+                yield ScheduledRow(arm, label, index, statistics(ttft[arm, index]), statistics(late[arm, index]))

@@ -1,0 +1,100 @@
+"""How much TTFT varies: each repeat by itself, an arm against itself across repeats, and outliers, which are shown and never dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from kvbench.analysis.cache import sources
+from kvbench.analysis.latency import Statistics, statistics, timed
+from kvbench.analysis.setup import Setup
+
+FENCE = 3.0
+"""Interquartile ranges beyond the quartiles at which an outlier begins: Tukey's outer fence (Exploratory Data Analysis, 1977)."""
+
+LEAST = 0.25
+"""Share of the median by which an outlier differs at least: among values that hardly differ, the fence alone would name any."""
+
+_QUARTILES_NEED = 5
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatRow:
+    """One repeat of one pass of one arm. TTFT in ms."""
+
+    arm: str
+    pass_label: str
+    pass_index: int
+    repeat: int
+    failed: int
+    ttft_ms: Statistics
+
+
+def repeat_rows(frame: pd.DataFrame, labels: Mapping[int, str], arms: Iterable[str]) -> Iterator[RepeatRow]:
+    """A row for each arm, pass and repeat that has a request."""
+    groups: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["arm", "pass_index", "repeat"])))
+    for arm in arms:
+        for of, index, repeat in sorted(key for key in groups if key[0] == arm):
+            rows = groups[of, index, repeat]
+            ttft = statistics(timed(rows)["ttft_ms"])
+            yield RepeatRow(arm, labels[index], int(index), int(repeat), int(rows["failed"].sum()), ttft)
+
+
+def noise(requests: pd.DataFrame) -> float | None:
+    """How much a pass of an arm differs from itself: (max − min) ÷ median of its repeats' p50, a share; ``None``: one repeat."""
+    medians = timed(requests).groupby("repeat")["ttft_ms"].median()
+    return float((medians.max() - medians.min()) / medians.median()) if len(medians) > 1 and medians.median() > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """The outliers of one pass of one arm among its ``n`` requests: how many, and the farthest, in ms."""
+
+    arm: str
+    pass_index: int
+    n: int
+    count: int
+    farthest_ms: float
+
+
+def outliers(frame: pd.DataFrame, setup: Setup) -> Iterator[Outliers]:
+    """Where requests lie beyond the fence of those of the same arm, pass and source: a hit among computed ones is none."""
+    known = timed(frame)
+    groups: dict[Any, pd.DataFrame] = dict(iter(known.groupby([known["arm"], known["pass_index"], sources(known, setup).rename("source")])))
+    passes: dict[tuple[str, int], list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]] = {}
+    for (arm, index, _), rows in groups.items():
+        values = rows["ttft_ms"].to_numpy(dtype=np.float64)
+        passes.setdefault((arm, int(index)), []).append((values, _distance(values)))
+    for (arm, index), parts in passes.items():
+        values, distance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        count = int((distance > 0).sum())
+        if count:
+            yield Outliers(arm, index, len(values), count, float(values[distance.argmax()]))
+
+
+def _distance(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """How far each value lies beyond the fence, in ms; 0 or less within it."""
+    if len(values) < _QUARTILES_NEED:
+        return np.zeros(len(values))
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    beyond_quartiles = np.maximum(values - high, low - values) - FENCE * (high - low)
+    return np.asarray(np.minimum(beyond_quartiles, np.abs(values - middle) - LEAST * middle))
+
+
+def outlier_note(found: Iterable[Outliers], labels: Mapping[int, str]) -> Iterator[str]:
+    """One note that names the outliers."""
+    rows = sorted(found, key=lambda row: row.count, reverse=True)
+    if not rows:
+        return
+    named = [f"{row.arm}, {labels[row.pass_index]}: {row.count} of {row.n:,}, as {row.farthest_ms:,.1f} ms" for row in rows[:_SHOWN]]
+    more = f"; and in {len(rows) - _SHOWN} more passes" if len(rows) > _SHOWN else ""
+    yield (
+        f"outliers, all counted: {'; '.join(named)}{more} (beyond {FENCE:g} interquartile ranges and {LEAST * 100:.0f} % of the median "
+        "of the same arm, pass and source); a median hardly sees them, a mean does"
+    )

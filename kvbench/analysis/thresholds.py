@@ -1,0 +1,132 @@
+"""Thresholds that a user sets on a comparison, ``--fail-on``.
+
+    rule     = figure "[" arm "," pass "]" operator value
+    figure   = "ttft_p50" | "speedup_p50" | "computed" | ...     (kvbench.analysis.figures.ALL)
+    arm      = name | "*"
+    pass     = label | "*"                                       (the label of the table: repeat, zipf:1.1, repeat#2)
+    operator = ">" | ">=" | "<" | "<="
+    value    = [sign] number ["%"]
+
+A value without a sign is a limit for the new run (``speedup_p50[cpu,repeat] < 5``; TTFT in ms, ``host_hit_rate[cpu,*] < 90%``); with a
+sign it is the change from the base, in per cent of it or as a difference (``ttft_p50[cpu,repeat] > +10%``, ``computed[*,*] > +0``). The
+comparison fails where the rule holds. It is the figure that is compared, not its interval.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kvbench.analysis.figures import ALL, RATES, TIMES, Figures
+from kvbench.errors import UsageError
+
+EXAMPLE = "ttft_p50[cpu,repeat] > +10%"
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+_ANY = "*"
+_PARTS = (
+    ("the name of a figure", re.compile(r"\s*(?P<figure>[a-z0-9_]+)\s*")),
+    ("[ARM", re.compile(r"\[\s*(?P<arm>[^\[\],\s]+)\s*")),
+    (",PASS", re.compile(r",\s*(?P<pass>[^\[\],\s]+)\s*")),
+    ("]", re.compile(r"\]\s*")),
+    (">, >=, < or <=", re.compile(r"(?P<operator>[<>]=?)\s*")),
+    ("a number", re.compile(r"(?P<sign>[+−-]?)(?P<number>\d+(\.\d+)?)\s*")),
+    ("% or the end", re.compile(r"(?P<percent>%?)\s*$")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One threshold. ``value`` is the number as compared (a share where it was in per cent); ``text`` what the user wrote."""
+
+    text: str
+    figure: str
+    arm: str
+    pass_label: str
+    operator: str
+    value: float
+    of_change: bool
+    relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A rule on one pass of one arm: what was compared with the rule's value, and whether the rule holds, which is a failure.
+
+    ``ignored``: why it does not count; ``failed`` is ``None`` where the figure is unknown.
+    """
+
+    rule: str
+    figure: str
+    arm: str
+    pass_label: str
+    base: float | None
+    new: float | None
+    measured: float | None
+    failed: bool | None
+    ignored: str | None = None
+
+
+def parse(text: str) -> Rule:
+    """The rule of a ``--fail-on``.
+
+    Raises:
+        UsageError: with the position at which it is not a rule.
+    """
+    found: dict[str, str] = {}
+    at = 0
+    for expected, pattern in _PARTS:
+        match = pattern.match(text, at)
+        if match is None:
+            raise _wrong(text, at, f"{expected} is expected")
+        if "figure" in match.groupdict() and match["figure"] not in ALL:
+            raise _wrong(text, match.start("figure"), f"no figure is called {match['figure']}; there are {', '.join(ALL)}")
+        if match.groupdict().get("percent") and not found["sign"] and found["figure"] not in RATES:
+            raise _wrong(text, match.start("percent"), "per cent of what? write +10% for a change from the base")
+        found |= match.groupdict(default="")
+        at = match.end()
+    number = float(found["number"]) / (100 if found["percent"] else 1)
+    return Rule(
+        text=text,
+        figure=found["figure"],
+        arm=found["arm"],
+        pass_label=found["pass"],
+        operator=found["operator"],
+        value=-number if found["sign"] in ("-", "−") else number,
+        of_change=bool(found["sign"]),
+        relative=bool(found["percent"] and found["sign"] and found["figure"] not in RATES),
+    )
+
+
+def _wrong(text: str, at: int, why: str) -> UsageError:
+    return UsageError(f"--fail-on {text!r}: at character {at + 1}, before {text[at:] or 'the end'!r}: {why} (as in {EXAMPLE!r})")
+
+
+Table = Mapping[tuple[str, str], Figures]
+
+
+def evaluate(rule: Rule, base: Table, new: Table, other_machine: bool) -> Iterator[Outcome]:
+    """The rule on each pass it names. A change of a time does not count between two machines.
+
+    Raises:
+        UsageError: no pass of the new run is named.
+    """
+    named = [key for key in new if rule.arm in (_ANY, key[0]) and rule.pass_label in (_ANY, key[1])]
+    if not named:
+        there_are = ", ".join(f"[{arm},{label}]" for arm, label in new)
+        raise UsageError(f"--fail-on {rule.text!r}: the new run has no [{rule.arm},{rule.pass_label}]; it has {there_are or 'no pass'}")
+    for key in named:
+        before = base[key].value(rule.figure) if key in base else None
+        after = new[key].value(rule.figure)
+        measured = after if not rule.of_change else _change(before, after, rule.relative)
+        failed = None if measured is None else _OPERATORS[rule.operator](measured, rule.value)
+        timed = rule.figure in TIMES or rule.figure.startswith("ttft") or rule.figure == "pass_s"
+        ignored = "measured on another machine" if other_machine and rule.of_change and timed else None
+        yield Outcome(rule.text, rule.figure, *key, before, after, measured, failed, ignored)
+
+
+def _change(before: float | None, after: float | None, relative: bool) -> float | None:
+    if before is None or after is None or (relative and before == 0):
+        return None
+    return after / before - 1 if relative else after - before

@@ -1,0 +1,122 @@
+"""``kvbench compare``: hold a run against a base, for people and for CI."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from kvbench.cli import output
+from kvbench.cli.commands import build_command
+from kvbench.errors import ThresholdFailed, Untrusted, UsageError
+
+if TYPE_CHECKING:
+    from kvbench.analysis.compare import Comparison
+
+EXAMPLE = "kvbench compare baseline.json runs/new --strict"
+
+
+def build() -> TyperCommand:
+    """The command."""
+    return build_command(compare, "compare", EXAMPLE)
+
+
+def compare(
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="Run folder, or a file of `kvbench baseline`.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Run folder (or such a file) that is held against it.")],
+    min_effect: Annotated[
+        str,
+        typer.Option("--min-effect", metavar="SHARE", show_default=False, rich_help_panel="Verdict",
+                     help="Least change that counts; its whole interval must lie beyond. [default: 5%]"),
+    ] = "5%",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option("--fail-on", metavar="RULE", show_default=False, rich_help_panel="Verdict",
+                     help="Threshold, as 'ttft_p50[cpu,repeat] > +10%' (change) or 'speedup_p50[cpu,repeat] < 5' (limit). "
+                     "Repeatable. [default: none]"),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", rich_help_panel="Verdict", help="Fail too where there are too few samples to say. [default: off]"),
+    ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="FIELD", show_default=False, rich_help_panel="Verdict",
+                     help="Field of model, workload or capacity that may differ; status: compare runs not to be trusted. "
+                     "Repeatable. [default: none]"),
+    ] = None,
+    format: Annotated[
+        Literal["terminal", "markdown", "json", "github", "junit"],
+        typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output",
+                     help="terminal, markdown, json, github (appended to the job summary $GITHUB_STEP_SUMMARY names) or junit (XML). "
+                     "[default: terminal]"),
+    ] = "terminal",
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
+                     help="Write to a file instead, in place of what it holds. [default: stdout]"),
+    ] = None,
+) -> None:  # fmt: skip
+    """Compare a run with a base: times, and which hits were lost.
+
+    Tokens by tier must come out the same where requests ran one at a time. Times need 2 repeats or more in both runs. Another model,
+    workload or capacity is refused; on another machine only tokens and speedups count.
+
+    Exit codes: 0 no regression, 2 wrong use or runs that cannot be compared, 3 a regression or a threshold, 4 a run not to be trusted.
+    """
+    from kvbench.analysis import compare as analysis
+    from kvbench.analysis.baseline import read_side
+    from kvbench.analysis.thresholds import parse
+    from kvbench.reports import comparison as report
+    from kvbench.reports import junit
+
+    least, rules = _share(min_effect), [parse(rule) for rule in fail_on or ()]
+    comparison = analysis.compare(read_side(base), read_side(new), least, allow or (), rules)
+    if format == "github":
+        _to_github(comparison, file)
+    else:
+        render = {"terminal": report.to_terminal, "markdown": report.to_markdown, "json": report.to_json, "junit": junit.render}[format]
+        _write(render(comparison), file)
+    if comparison.untrusted:
+        raise Untrusted(f"{report.headline(comparison)[:-1]}; measure again, or compare all the same: --allow {analysis.STATUS}")
+    if comparison.regressions or comparison.failed_rules:
+        raise ThresholdFailed(report.headline(comparison)[:-1])
+    if comparison.unsaid:
+        remark = "; ".join(comparison.unsaid)
+        if strict:
+            raise ThresholdFailed(f"--strict: {remark}")
+        typer.echo(f"kvbench: warning: {remark}", err=True)
+
+
+def _share(text: str) -> float:
+    """``5%`` or ``0.05``."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"--min-effect {text}: a share from 0 to below 1 is expected, as 5% or 0.05")
+    return value
+
+
+def _write(text: str, file: Path | None) -> None:
+    if file is None:
+        output.write(text)
+    else:
+        output.save(text, file)
+
+
+def _to_github(comparison: Comparison, file: Path | None) -> None:
+    """Append to the job summary where the environment names one, as other steps may have written there; else as any format."""
+    from kvbench.reports import github
+
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if file is not None or not summary:
+        _write(github.render(comparison), file)
+        return
+    path = Path(summary)
+    held = path.stat().st_size if path.exists() else 0
+    output.append(github.render(comparison, github.LIMIT - held), path)

@@ -1,0 +1,199 @@
+"""A comparison for a terminal (80 columns) and as Markdown: the headline, what it means, the tables, the notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from kvbench.analysis.baseline import Baseline
+from kvbench.analysis.compare import Comparison, Line
+from kvbench.analysis.figures import COUNTS, SPEEDUPS, TIMES, TOKENS
+from kvbench.analysis.thresholds import Outcome
+from kvbench.analysis.verdict import Verdict
+from kvbench.reports import layout
+
+_SHORT = {"same within noise": "same", "too few samples": "too few"}
+_LEGEND = (
+    "Change of the repeats' geometric mean, with the interval it lies in (95 %, all lines together); noise: (max − min) ÷ median of the "
+    "repeats. A verdict needs the whole interval beyond {least}; same: within noise; too few: samples."
+)
+
+
+def to_terminal(comparison: Comparison) -> str:
+    """Plain text of 80 columns."""
+    sections = [
+        "\n".join(layout.wrapped(_side(run), f"{name}: ") for name, run in (("base", comparison.base), ("new", comparison.new))),
+        *(f"{heading}\n{table}" for heading, table in _tables(comparison, layout.TERMINAL)),
+        layout.wrapped(_legend(comparison)),
+        "\n".join(layout.wrapped(note, "note: ") for note in comparison.notes),
+        layout.wrapped(headline(comparison)),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """The same as Markdown, the headline first."""
+    sections = [f"**{headline(comparison)}**"]
+    sections += [f"- {name}: {_side(run)}" for name, run in (("base", comparison.base), ("new", comparison.new))]
+    for heading, table in _tables(comparison, layout.MARKDOWN):
+        sections += [heading, table]
+    sections.append(_legend(comparison))
+    sections += [f"- note: {note}" for note in comparison.notes]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def to_json(comparison: Comparison) -> str:
+    """The comparison as one JSON document."""
+    return json.dumps(comparison.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def headline(comparison: Comparison) -> str:
+    """The result in one sentence."""
+    if comparison.untrusted:
+        return f"Not to be trusted: {'; '.join(comparison.untrusted)}."
+    failed = [*map(_of_line, comparison.regressions), *map(_of_outcome, comparison.failed_rules)]
+    if failed:
+        return f"Regression: {'; '.join(failed)}."
+    better = sum(line.verdict == Verdict.BETTER for line in comparison.lines)
+    parts = [f"No regression in {len(comparison.lines)} figures", f"{better} better" if better else "", *comparison.unsaid]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def _of_line(line: Line) -> str:
+    where = f"{line.arm}, {line.pass_label}: {line.figure} {line.word}"
+    if line.detail:
+        return f"{where} ({line.detail})"
+    return f"{where} ({number(line.figure, line.base)} to {number(line.figure, line.new)}, {change(line)})"
+
+
+def _of_outcome(outcome: Outcome) -> str:
+    values = f"{number(outcome.figure, outcome.base)} to {number(outcome.figure, outcome.new)}"
+    return f"--fail-on {outcome.rule} holds for {outcome.arm}, {outcome.pass_label} ({values})"
+
+
+def _side(run: Baseline) -> str:
+    repeats = max((len(cell.repeats) for cell in run.cells), default=0)
+    parts = [f"kvbench {run.kvbench}" if run.kvbench else "", str(run.created or ""), f"{repeats} repeat{'' if repeats == 1 else 's'}"]
+    parts += [] if run.status == "complete" else [run.status]
+    return f"{run.source} ({', '.join(part for part in parts if part)})"
+
+
+def _legend(comparison: Comparison) -> str:
+    timed = any(line.figure in TIMES + SPEEDUPS for line in comparison.lines)
+    return _LEGEND.format(least=f"{comparison.min_effect * 100:g} %") if timed else ""
+
+
+def _tables(comparison: Comparison, style: layout.Style) -> Iterator[tuple[str, str]]:
+    for heading, names in (("TTFT (ms)", TIMES), (f"Speedup over {comparison.new.arms[0]}", SPEEDUPS)):
+        lines = [line for line in comparison.lines if line.figure in names]
+        if lines:
+            yield heading, _changes(lines, style)
+    counted = [line for line in comparison.lines if line.figure in TOKENS + COUNTS]
+    if counted:
+        yield "Prompt tokens by tier, and counts (of one repeat)", _counts(counted, style)
+    if comparison.outcomes:
+        yield "Thresholds (--fail-on)", _thresholds(comparison.outcomes, style)
+
+
+def _changes(lines: Sequence[Line], style: layout.Style) -> str:
+    def cells(_: layout.Count) -> list[list[str]]:
+        return [
+            [
+                line.arm,
+                line.pass_label,
+                line.figure.partition("_")[2],
+                number(line.figure, line.base),
+                number(line.figure, line.new),
+                _share(line.change),
+                _interval(line),
+                _plain_share(line.noise),
+                (_SHORT.get(line.word, line.word) if line.gates else f"({_SHORT.get(line.word, line.word)})"),
+            ]
+            for line in lines
+        ]
+
+    return layout.fitting(["arm", "pass", "", "base", "new", "change", "95 %", "noise", "verdict"], 3, cells, style)
+
+
+def _counts(lines: Sequence[Line], style: layout.Style) -> str:
+    """A row a pass: one number where both runs have it, else from and to; counts that are 0 throughout have no column."""
+    by_pass: dict[tuple[str, str], dict[str, Line]] = {}
+    for line in lines:
+        by_pass.setdefault((line.arm, line.pass_label), {})[line.figure] = line
+    names = [*TOKENS, *(name for name in COUNTS if any(line.figure == name and (line.base or line.new) for line in lines))]
+
+    def cells(count: layout.Count) -> list[list[str]]:
+        return [[*place, *(_from_to(found.get(name), count) for name in names), _worst(found.values())] for place, found in by_pass.items()]
+
+    return layout.fitting(["arm", "pass", *names, "verdict"], 2, cells, style)
+
+
+def _from_to(line: Line | None, count: layout.Count) -> str:
+    if line is None:
+        return layout.NO_TIER
+    return count(line.new) if line.base == line.new else f"{count(line.base)} to {count(line.new)}"
+
+
+def _worst(lines: Iterable[Line]) -> str:
+    """The verdict of several lines in a word: the gravest."""
+    order = list(Verdict)
+    line = min(lines, key=lambda line: order.index(line.verdict))
+    return _SHORT.get(line.word, line.word)
+
+
+def _thresholds(outcomes: Sequence[Outcome], style: layout.Style) -> str:
+    def cells(_: layout.Count) -> list[list[str]]:
+        return [
+            [one.arm, one.pass_label, one.rule, *(number(one.figure, value) for value in (one.base, one.new)), result(one)]
+            for one in outcomes
+        ]
+
+    return layout.fitting(["arm", "pass", "fails if", "base", "new", "result"], 3, cells, style)
+
+
+def result(outcome: Outcome) -> str:
+    """What a threshold came to, in a word."""
+    if outcome.failed is None:
+        return "unknown"
+    if outcome.failed:
+        return "failed" if outcome.ignored is None else "(failed)"
+    return "met"
+
+
+def number(figure: str, value: float | None) -> str:
+    """A figure as tables show it."""
+    if value is None:
+        return layout.UNKNOWN
+    if figure in SPEEDUPS:
+        return f"{value:.2f}x"
+    if figure in TOKENS + COUNTS:
+        return f"{value:,.0f}"
+    return f"{value * 100:.1f} %" if figure.endswith("_rate") else f"{value:,.1f}"
+
+
+def change(line: Line) -> str:
+    """The change with its interval, as text."""
+    if line.figure not in TIMES + SPEEDUPS:
+        return layout.UNKNOWN if line.change is None else f"{line.change:+,.4g}".replace("-", "−")
+    interval = _interval(line)
+    return _share(line.change) + (f", 95 % {interval}" if interval != layout.UNKNOWN else "")
+
+
+def _interval(line: Line) -> str:
+    if line.low is None or line.high is None:
+        return layout.UNKNOWN
+    return f"{_signed(line.low)} to {_signed(line.high)}"
+
+
+def _signed(share: float) -> str:
+    """A share as a signed whole per cent; where it is less than one, as 0."""
+    text = f"{share * 100:+,.0f}" if abs(share) < 100 else "over +10,000"
+    return "0" if text in ("+0", "-0") else text.replace("-", "−")
+
+
+def _share(value: float | None) -> str:
+    return layout.UNKNOWN if value is None else f"{value * 100 + 0.0:+,.1f} %".replace("-", "−")
+
+
+def _plain_share(value: float | None) -> str:
+    return layout.UNKNOWN if value is None else f"{value * 100:.1f} %"

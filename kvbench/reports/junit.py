@@ -1,0 +1,75 @@
+"""A comparison as JUnit XML, which CI systems show as tests: a case for each arm, pass and figure, and for each threshold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from kvbench.analysis.compare import Comparison, Line
+from kvbench.analysis.thresholds import Outcome
+from kvbench.analysis.verdict import Verdict
+from kvbench.reports import comparison as report
+
+_SUITE = "kvbench compare"
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, be they escaped or not."""
+
+
+def render(comparison: Comparison) -> str:
+    """One suite: a regression is a failure, too few samples are skipped, a run that is not to be trusted is an error."""
+    cases = list(_cases(comparison))
+    count = {name: sum(case.find(name) is not None for case in cases) for name in ("failure", "error", "skipped")}
+    counts = {"tests": len(cases), "failures": count["failure"], "errors": count["error"], "skipped": count["skipped"]}
+    attributes = {"name": _SUITE, **{name: str(value) for name, value in counts.items()}}
+    suites = ElementTree.Element("testsuites", attributes)
+    suite = ElementTree.SubElement(suites, "testsuite", attributes)
+    suite.extend(cases)
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _cases(comparison: Comparison) -> Iterator[ElementTree.Element]:
+    for reason in comparison.untrusted:
+        yield _case("run", "is to be trusted", "error", reason)
+    for line in comparison.lines:
+        yield _of_line(line)
+    for arm, label in comparison.missing:
+        yield _case(f"{arm}.{label}", "pass", "skipped", "the new run did not finish this pass")
+    for outcome in comparison.outcomes:
+        yield _of_outcome(outcome)
+
+
+def _of_line(line: Line) -> ElementTree.Element:
+    values = f"{report.number(line.figure, line.base)} to {report.number(line.figure, line.new)} {line.unit}".strip()
+    said = f"{line.word}: {values}, {report.change(line)}" + (f"; {line.detail}" if line.detail else "")
+    kind = None
+    if line.verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN):
+        kind = "skipped"
+    elif line.verdict == Verdict.WORSE:
+        kind = "failure" if line.gates else "skipped"
+    if kind == "skipped" and line.verdict == Verdict.WORSE:
+        said = f"measured on another machine, so it does not count: {said}"
+    return _case(f"{line.arm}.{line.pass_label}", line.figure, kind, said)
+
+
+def _of_outcome(outcome: Outcome) -> ElementTree.Element:
+    kind = "skipped" if outcome.failed is None or (outcome.failed and outcome.ignored) else "failure" if outcome.failed else None
+    values = f"{report.number(outcome.figure, outcome.base)} to {report.number(outcome.figure, outcome.new)}"
+    return _case(
+        f"{outcome.arm}.{outcome.pass_label}", f"--fail-on {outcome.rule}", kind, f"{outcome.ignored or report.result(outcome)}: {values}"
+    )
+
+
+def _case(place: str, name: str, kind: str | None, said: str) -> ElementTree.Element:
+    """A case; ``kind``: ``failure``, ``error``, ``skipped``, or ``None`` for one that passed, whose words go to its output."""
+    case = ElementTree.Element("testcase", {"classname": _clean(f"kvbench.{place}"), "name": _clean(name), "time": "0"})
+    if kind is None:
+        ElementTree.SubElement(case, "system-out").text = _clean(said)
+    else:
+        ElementTree.SubElement(case, kind, {"message": _clean(said)})
+    return case
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,357 @@
+"""Comparing runs: verdicts, lost hits, what is refused, thresholds, and the formats for CI; mostly through ``main``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import Answer, Made, Script, cyclic
+
+from kvbench.analysis.baseline import Baseline, read_side, reduce
+from kvbench.analysis.compare import Comparison, Line, compare
+from kvbench.analysis.thresholds import parse
+from kvbench.analysis.verdict import Change, Verdict, interval, judge, own_noise
+from kvbench.cli.main import main
+from kvbench.errors import UsageError
+from kvbench.records import RequestError
+from kvbench.reports import comparison as report
+from kvbench.reports import github, junit
+from kvbench.runfolder import Run
+
+Captured = pytest.CaptureFixture[str]
+REPEATED = Made(repeats=3)
+
+
+def slower(factor: float, seed: int = 0, arm_only: str | None = None) -> Script:
+    """The default run with 1 % of noise, times multiplied by ``factor``."""
+    rng = np.random.default_rng(seed)
+
+    def script(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        answer = cyclic(arm, repeat, index, position, doc)
+        own = factor if arm_only in (None, arm) else 1.0
+        return replace(answer, ttft_ms=answer.ttft_ms * own * (1 + 0.01 * rng.standard_normal()))
+
+    return script
+
+
+def lost_hit(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+    """Document 4 is no longer found in the second pass; nothing takes longer."""
+    answer = slower(1.0)(arm, repeat, index, position, doc)
+    return replace(answer, host=0) if (arm, index, doc) == ("cpu", 1, 4) else answer
+
+
+def compared(tmp_path: Path, base: Script, new: Script, made: Made = REPEATED, new_made: Made | None = None, **options: Any) -> Comparison:
+    return compare(reduce(made.write(tmp_path / "base", base)), reduce((new_made or made).write(tmp_path / "new", new)), **options)
+
+
+def line(comparison: Comparison, arm: str, label: str, figure: str) -> Line:
+    return next(item for item in comparison.lines if (item.arm, item.pass_label, item.figure) == (arm, label, figure))
+
+
+def test_a_slowdown_is_found_and_the_same_is_the_same(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), slower(1.2, 1))
+    times = [item for item in found.lines if item.figure.startswith("ttft")]
+    assert {item.verdict for item in times} == {Verdict.WORSE}
+    assert all(item.change == pytest.approx(0.2, abs=0.03) and item.low < item.change < item.high for item in times)  # type: ignore[operator]
+    assert {item.verdict for item in found.lines if item.figure.startswith("speedup")} == {Verdict.SAME}
+    assert any("the engine as a whole or the machine, not the tier" in note for note in found.notes)
+    again = compared(tmp_path / "again", slower(1.0), slower(1.0, 1))
+    assert again.regressions == ()
+    assert {item.verdict for item in again.lines} == {Verdict.SAME}
+
+
+def test_a_slower_tier_shows_in_its_speedup(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), slower(1.3, 1, "cpu"))
+    assert line(found, "cpu", "repeat", "speedup_p50").word == "slower"
+    assert line(found, "none", "repeat", "ttft_p50").verdict == Verdict.SAME
+
+
+def test_faster_is_no_regression(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), slower(0.7, 1))
+    assert found.regressions == ()
+    assert line(found, "cpu", "repeat", "ttft_p50").word == "faster"
+
+
+def test_a_lost_hit_is_a_regression_whatever_the_clock_says(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), lost_hit)
+    assert {(item.figure, item.word) for item in found.regressions} == {("host", "hits lost"), ("computed", "more computed")}
+    assert line(found, "cpu", "repeat", "host").detail == "1 of 10 requests, first number 5 in the pass: 4,864 to 0"
+
+
+def test_a_lost_hit_is_not_made_good_by_another_that_was_gained(tmp_path: Path) -> None:
+    def swapped(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        return Answer(100.0, device=5024 if index and doc == (3 if arm == "cpu" else 4) else 0)
+
+    def base(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        return Answer(100.0, device=5024 if index and doc == 4 else 0)
+
+    found = compared(tmp_path, base, swapped)
+    cell = line(found, "cpu", "repeat", "device")
+    assert (cell.base, cell.new, cell.verdict) == (5024, 5024, Verdict.WORSE)
+    assert line(found, "none", "repeat", "device").verdict == Verdict.SAME
+
+
+def test_a_device_hit_that_the_host_serves_is_lost_on_the_device(tmp_path: Path) -> None:
+    def of(device: int, host: int) -> Script:
+        return lambda arm, repeat, index, position, doc: Answer(9.0, device if index else 0, host if index and arm == "cpu" else 0)
+
+    found = compared(tmp_path, of(4864, 0), of(0, 4864), replace(REPEATED, arms={"cpu": 51200}))
+    assert [line(found, "cpu", "repeat", tier).verdict for tier in ("device", "host", "computed")] == [
+        Verdict.WORSE, Verdict.MOVED, Verdict.SAME,
+    ]  # fmt: skip
+
+
+def test_overlapping_requests_are_compared_over_repeats(tmp_path: Path) -> None:
+    def hits(share: float) -> Script:
+        rng = np.random.default_rng(int(share * 100))
+        return lambda arm, repeat, index, *_: Answer(9.0, host=int(4864 * (share + 0.01 * rng.random())) if arm == "cpu" and index else 0)
+
+    made = replace(REPEATED, config={"concurrency": 4})
+    assert line(compared(tmp_path / "a", hits(0.9), hits(0.9), made), "cpu", "repeat", "host").verdict == Verdict.SAME
+    found = line(compared(tmp_path / "b", hits(0.9), hits(0.5), made), "cpu", "repeat", "host")
+    assert found.word == "hits lost"
+    assert found.change == pytest.approx(-0.39, abs=0.02)
+
+
+def test_one_repeat_is_too_few_for_times_and_enough_for_tokens(tmp_path: Path, capsys: Captured) -> None:
+    found = compared(tmp_path, slower(1.0), slower(2.0), Made())
+    assert {item.verdict for item in found.lines if item.unit in ("ms", "x")} == {Verdict.TOO_FEW}
+    assert {item.verdict for item in found.lines if item.unit == "tokens"} == {Verdict.SAME}
+    arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new")]
+    assert main(arguments) == 0
+    assert "kvbench: warning: 18 of 39 figures have too few samples to say (--repeats 3" in capsys.readouterr().err
+    assert main([*arguments, "--strict"]) == 3
+
+
+# What is refused, and what is only said.
+
+
+def test_another_subject_is_refused_by_its_fields(tmp_path: Path) -> None:
+    other = replace(REPEATED, device_tokens=30000, config={"seed": 1})
+    with pytest.raises(UsageError, match=r"seed: 0 and 1; device_tokens: 21520 and 30000.*--allow seed --allow device_tokens"):
+        compared(tmp_path, cyclic, cyclic, new_made=other)
+    allowed = compared(tmp_path / "allowed", cyclic, cyclic, new_made=other, allow=("seed", "device_tokens"))
+    assert any(note.startswith("allowed to differ: seed 0 to 1") for note in allowed.notes)
+    with pytest.raises(UsageError, match="--allow sed: is no field of these runs; there are "):
+        compared(tmp_path / "typo", cyclic, cyclic, allow=("sed",))
+
+
+def test_an_open_loop_is_not_compared_with_a_closed_one(tmp_path: Path) -> None:
+    closed, open_loop = replace(REPEATED, config={"concurrency": 1}), replace(REPEATED, config={"rate": 5.0, "arrivals": "poisson"})
+    with pytest.raises(UsageError, match="pace: 1 in flight and 5 requests/s, poisson"):
+        compared(tmp_path, cyclic, cyclic, made=closed, new_made=open_loop)
+
+
+def edited(run: Run, change: Callable[[dict[str, Any]], Any]) -> Baseline:
+    change(run.manifest)
+    return reduce(run)
+
+
+def test_on_another_machine_times_do_not_count(tmp_path: Path) -> None:
+    base = reduce(REPEATED.write(tmp_path / "base", slower(1.0)))
+    new = edited(REPEATED.write(tmp_path / "new", slower(1.5, 1)), lambda manifest: manifest["environment"].update(cpu="other"))
+    found = compare(base, new, rules=[parse("ttft_p50[cpu,repeat] > +10%"), parse("ttft_p50[cpu,repeat] > 1")])
+    assert line(found, "cpu", "repeat", "ttft_p50").verdict == Verdict.WORSE
+    assert found.regressions == ()
+    assert [outcome.rule for outcome in found.failed_rules] == ["ttft_p50[cpu,repeat] > 1"]
+    assert any("another machine (cpu made to other)" in note for note in found.notes)
+    lost = edited(REPEATED.write(tmp_path / "lost", lost_hit), lambda manifest: manifest["environment"].update(cpu="other"))
+    assert {item.figure for item in compare(base, lost).regressions} == {"host", "computed"}
+
+
+def test_other_versions_are_said(tmp_path: Path) -> None:
+    base = edited(REPEATED.write(tmp_path / "base", cyclic), lambda manifest: manifest["environment"].update(packages={"torch": "2.13"}))
+    new = edited(REPEATED.write(tmp_path / "new", cyclic), lambda manifest: manifest["environment"].update(packages={"torch": "2.14"}))
+    assert "changed between the runs: torch 2.13 to 2.14" in compare(base, new).notes
+
+
+def test_an_interrupted_run_is_compared_as_far_as_it_went(tmp_path: Path) -> None:
+    found = compared(tmp_path, cyclic, cyclic, Made(), Made(stop_after=35))
+    assert {(item.arm, item.pass_label) for item in found.lines} == {("none", "sequential"), ("none", "repeat"), ("none", "reverse")}
+    assert ("cpu", "repeat") in found.missing
+    assert any("cpu, repeat: the new run did not finish this pass" in remark for remark in found.unsaid)
+    with pytest.raises(UsageError, match="no pass of an arm is finished in both"):
+        compared(tmp_path / "early", cyclic, cyclic, Made(), Made(stop_after=5))
+
+
+def test_an_invalid_run_ends_with_four(tmp_path: Path, capsys: Captured) -> None:
+    REPEATED.write(tmp_path / "base", cyclic)
+    REPEATED.write(tmp_path / "bad", cyclic, status="invalid", reasons=["the first pass was not cold"])
+    arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "bad")]
+    assert main(arguments) == 4
+    assert "the first pass was not cold" in capsys.readouterr().err
+    assert main([*arguments, "--allow", "status"]) == 0
+    assert main(["baseline", str(tmp_path / "bad")]) == 4
+
+
+def test_a_truncated_last_line_and_one_request_are_no_obstacle(tmp_path: Path) -> None:
+    one = Made(docs=1, repeats=3)
+    base = one.write(tmp_path / "base", cyclic)
+    path = one.write(tmp_path / "new", cyclic).path / "requests.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert compare(reduce(base), read_side(tmp_path / "new")).regressions == ()
+
+
+def test_failed_requests_are_counted_and_never_timed(tmp_path: Path) -> None:
+    def failing(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        answer = cyclic(arm, repeat, index, position, doc)
+        return replace(answer, ttft_ms=1e6, error=RequestError("http", "500")) if (arm, index, doc) == ("cpu", 1, 3) else answer
+
+    found = compared(tmp_path, cyclic, failing)
+    assert line(found, "cpu", "repeat", "failed").new == 3
+    assert line(found, "cpu", "repeat", "ttft_mean").new == pytest.approx(line(found, "cpu", "repeat", "ttft_mean").base, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "manifest"])
+def test_what_is_neither_a_run_nor_a_baseline_is_one_line(tmp_path: Path, capsys: Captured, name: str) -> None:
+    Made().write(tmp_path / "run", cyclic)
+    path = {"nowhere": tmp_path / "nowhere", "manifest": tmp_path / "run" / "manifest.json"}[name]
+    assert main(["compare", str(path), str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_baseline_compares_as_the_run_it_was_made_of(tmp_path: Path, capsys: Captured) -> None:
+    REPEATED.write(tmp_path / "base", slower(1.0))
+    REPEATED.write(tmp_path / "new", lost_hit)
+    file = tmp_path / "baseline.json"
+    assert main(["baseline", str(tmp_path / "base"), "-o", str(file)]) == 0
+    assert file.stat().st_size < 10_000
+    of_run = compare(read_side(tmp_path / "base"), read_side(tmp_path / "new"))
+    of_file = compare(read_side(file), read_side(tmp_path / "new"))
+    assert of_file.lines == of_run.lines
+    file.write_text(file.read_text(encoding="utf-8").replace("kvbench.baseline/1", "kvbench.baseline/0"), encoding="utf-8")
+    assert main(["compare", str(file), str(tmp_path / "new")]) == 2
+    assert "format is 'kvbench.baseline/0', this kvbench reads 'kvbench.baseline/1'" in capsys.readouterr().err
+
+
+# Thresholds.
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ttft_p5[cpu,repeat] > 1", "at character 1, before 'ttft_p5"),
+        ("ttft_p50[cpu repeat] > 1", "at character 14, before 'repeat] > 1'"),
+        ("ttft_p50[cpu,repeat] >> 1", "at character 23, before '> 1': a number is expected"),
+        ("ttft_p50[cpu,repeat] > 10%", "at character 26, before '%': per cent of what?"),
+        ("ttft_p50[cpu,repeat] > 10 ms", "at character 27, before 'ms'"),
+        ("", "at character 1, before 'the end'"),
+    ],
+)
+def test_a_wrong_rule_is_named_by_its_place(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse(text)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fails"),
+    [
+        ("ttft_p50[cpu,repeat] > +10%", True), ("ttft_p50[cpu,repeat] > +30%", False), ("ttft_p50[cpu,*] <= −1%", False),
+        ("speedup_p50[cpu,repeat] < 5", False), ("speedup_p50[cpu,repeat] < 50", True), ("host_hit_rate[cpu,repeat] < 97%", True),
+        ("host_hit_rate[cpu,repeat] < 96%", False), ("computed[*,*] > +0", False), ("computed[cpu,repeat] >= 1610", True),
+        ("failed[*,*] > 0", False), ("pass_s[none,sequential] > 1", True),
+    ],
+)  # fmt: skip
+def test_rules(tmp_path: Path, rule: str, fails: bool) -> None:
+    assert bool(compared(tmp_path, slower(1.0), slower(1.2, 1), rules=[parse(rule)]).failed_rules) == fails
+
+
+def test_a_rule_on_an_unknown_figure_warns_and_one_on_no_pass_is_wrong_use(tmp_path: Path) -> None:
+    found = compared(tmp_path, cyclic, cyclic, rules=[parse("ttft_p99[cpu,repeat] > 1")])
+    assert found.failed_rules == ()
+    assert any("ttft_p99 of cpu, repeat is unknown" in remark for remark in found.unsaid)
+    with pytest.raises(UsageError, match=r"has no \[cpu,again\]; it has \[none,sequential\]"):
+        compared(tmp_path / "b", cyclic, cyclic, rules=[parse("ttft_p50[cpu,again] > 1")])
+
+
+@given(st.text(max_size=40))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    with suppress(UsageError):
+        assert parse(text).text == text
+
+
+# Intervals.
+
+
+@given(
+    st.lists(st.floats(1, 1e4), min_size=2, max_size=6), st.lists(st.floats(1, 1e4), min_size=2, max_size=6), st.integers(1, 100)
+)  # fmt: skip
+def test_an_interval_holds_its_change_and_widens_with_the_figures(base: list[float], new: list[float], figures: int) -> None:
+    one, many = (interval(base, new, own_noise(base, new), count) for count in (figures, figures + 1))
+    assert one.low is not None
+    assert one.high is not None
+    assert one.change is not None
+    assert one.low <= one.change <= one.high
+    assert many.low is not None
+    assert many.low <= one.low
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.06, 0.3, "worse"), (0.04, 0.3, "same"), (-0.3, -0.06, "better"), (-0.2, 0.2, "same"), (-0.5, 0.9, "too few samples")],
+)
+def test_a_verdict_follows_from_the_interval(low: float, high: float, verdict: str) -> None:
+    assert judge(Change(0.0, low, high), 0.05, more_is_worse=True) == verdict
+
+
+# Formats.
+
+
+def test_the_terminal_fits_80_columns_and_says_no_nan(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), lost_hit, rules=[parse("speedup_p50[cpu,*] < 50")])
+    text = report.to_terminal(found).replace(str(tmp_path), "")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "nan" not in text.lower().split()
+    assert "hits lost" in text
+    assert json.loads(report.to_json(found))["regressed"] is True
+
+
+def test_github_appends_to_the_summary_and_stays_below_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    REPEATED.write(tmp_path / "base", slower(1.0))
+    REPEATED.write(tmp_path / "new", lost_hit)
+    arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new"), "--format", "github"]
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    assert main(arguments) == 3
+    assert capsys.readouterr().out.startswith("### kvbench compare\n\n**Regression: cpu, repeat: host hits lost")
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert main(arguments) == 3
+    assert capsys.readouterr().out == ""
+    assert summary.read_text(encoding="utf-8").startswith("before\n### kvbench compare")
+    found = compare(read_side(tmp_path / "base"), read_side(tmp_path / "new"))
+    whole = github.render(found)
+    for room in (len(whole.encode()) - 1, 900, 300, 10, 0):
+        assert len(github.render(found, room).encode()) <= room
+    assert "stayed the same are left out" in github.render(found, len(whole.encode()) - 1)
+
+
+def test_junit_has_a_case_for_each_figure_and_threshold(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), lost_hit, Made(), rules=[parse("computed[cpu,*] > +0")])
+    suite = ElementTree.fromstring(junit.render(found)).find("testsuite")
+    assert suite is not None
+    cases = {(case.get("classname"), case.get("name")): case for case in suite}
+    assert len(cases) == len(found.lines) + 3 == int(suite.get("tests", ""))
+    assert cases["kvbench.cpu.repeat", "host"].find("failure") is not None
+    assert cases["kvbench.cpu.repeat", "ttft_p50"].find("skipped") is not None
+    assert cases["kvbench.cpu.repeat", "--fail-on computed[cpu,*] > +0"].find("failure") is not None
+    assert cases["kvbench.cpu.reverse", "host"].find("failure") is None
+    assert int(suite.get("failures", "")) == sum(case.find("failure") is not None for case in suite) == 3
+
+
+def test_junit_holds_no_character_that_xml_cannot(tmp_path: Path) -> None:
+    run = REPEATED.write(tmp_path / "bad", cyclic, status="invalid", reasons=["broken \x00 \x1b[31m <&>"])
+    text = junit.render(compare(reduce(run), reduce(run)))
+    suite = ElementTree.fromstring(text).find("testsuite")
+    assert suite is not None
+    assert suite.get("errors") == "2"

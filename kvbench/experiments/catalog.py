@@ -14,9 +14,6 @@ from kvbench.workloads.draws import Draws
 AUTO_RATIO = 2.3
 """Working set ÷ device pool where documents are made to fit a server: that of source 001."""
 
-SALT_TOKENS = 8
-"""In front of a text, which no seed can make new: with 1,000 words or more two salts meet less than once in 10^24 times."""
-
 
 def make_backend(config: RunConfig, folder: Path, note: Callable[[str], None]) -> Backend:
     """The means to start the arms of a run: loads the model, or finds out how servers are started.
@@ -48,7 +45,8 @@ def make_workload(config: RunConfig, vocab: int, tokenizer: Path, capacity: Devi
     """The workload of a run.
 
     Args:
-        salt: makes all its tokens others than those of any other salt, as servers that were there before may know those.
+        salt: makes what is drawn other than for any other salt, as servers that were there before may know that. The user's own texts and
+            tokens stay as they are.
         vocab: token ids are drawn from ``0 .. vocab - 1``.
         tokenizer: the model's ``tokenizer.json``, read only for text.
         capacity: of the device pool.
@@ -56,10 +54,8 @@ def make_workload(config: RunConfig, vocab: int, tokenizer: Path, capacity: Devi
     Raises:
         UsageError: the files it names cannot be used.
     """
-    prefix: list[int] = []
     if salt is not None:
         config = config.model_copy(update={"seed": Draws(config.seed, "salt", salt).integers(1, 0, 2**63)[0]})
-        prefix = Draws(config.seed, "prefix").integers(SALT_TOKENS, 0, vocab)
     if config.experiment == "trace":
         from kvbench.experiments.trace import make_trace
 
@@ -69,4 +65,4 @@ def make_workload(config: RunConfig, vocab: int, tokenizer: Path, capacity: Devi
     docs = given_or(config.docs, DEFAULT_DOCS)
     if config.docs == "auto" and config.runner == "vllm":
         docs = math.ceil(AUTO_RATIO * capacity.tokens / config.doc_tokens)
-    return make_cyclic(config, docs, vocab, tokenizer, prefix)
+    return make_cyclic(config, docs, vocab, tokenizer)

@@ -6,7 +6,7 @@ tier then saves is the figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,14 +92,13 @@ class Cyclic:
                 yield doc_id, tuple(self.questions[plan.index])
 
 
-def make_cyclic(config: StudyConfig, docs: int, vocab: int, tokenizer: Path, prefix: Sequence[int] = ()) -> Cyclic:
+def make_cyclic(config: StudyConfig, docs: int, vocab: int, tokenizer: Path) -> Cyclic:
     """The workload a configuration describes.
 
     Args:
         docs: how many documents are made, unless the user brings some.
         vocab: token ids are drawn from ``0 .. vocab - 1``.
         tokenizer: the model's ``tokenizer.json``, read only for ``--documents``.
-        prefix: tokens put in front of the user's documents, to make them new.
 
     Raises:
         UsageError: the documents folder cannot be used.
@@ -108,7 +107,7 @@ def make_cyclic(config: StudyConfig, docs: int, vocab: int, tokenizer: Path, pre
     if config.documents is None:
         documents = MadeDocuments(config.seed, config.doc_tokens, vocab, config.overlap)
     else:
-        documents = TextDocuments(config.documents, tokenizer, vocab, prefix)
+        documents = TextDocuments(config.documents, tokenizer, vocab)
         docs = len(documents)
     passes = plan_passes(config.passes, docs, config.seed, config.reuse)
     questions = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -54,14 +53,13 @@ class MadeDocuments:
 class TextDocuments:
     """The text files of a folder and of the folders in it, by name, each with its own length."""
 
-    def __init__(self, folder: Path, tokenizer: Path, vocab: int, prefix: Sequence[int] = ()) -> None:
+    def __init__(self, folder: Path, tokenizer: Path, vocab: int) -> None:
         """Read and tokenise every file; hidden files are left out, and no special tokens are added.
 
         Args:
             folder: holds UTF-8 text files.
             tokenizer: the model's ``tokenizer.json``.
             vocab: the model knows the ids below it.
-            prefix: tokens put in front of every document.
 
         Raises:
             UsageError: no such folder, no file in it, a file that is not text or is empty, no tokenizer, or one of another model.
@@ -75,7 +73,6 @@ class TextDocuments:
                 raise UsageError(f"--documents: {file} holds no text; remove it or fill it")
             if max(tokens) >= vocab:
                 raise UsageError(f"{tokenizer}: gives token {max(tokens):,}, and the model's vocabulary ends at {vocab - 1:,}: not its own")
-        self._tokens = [[*prefix, *tokens] for tokens in self._tokens]
 
     def __len__(self) -> int:
         return len(self._tokens)

@@ -28,7 +28,11 @@ LOCAL_PYTHON = Path("python3")
 
 
 class AttachedBackend:
-    """One running server for each arm. Nothing of them is reset unless it is allowed; a nonce makes the documents new to them instead."""
+    """One running server for each arm. Nothing of them is reset unless it is allowed; a nonce makes everything new to them instead.
+
+    It is each request's ``cache_salt``, which vLLM makes part of every key of its cache and of those behind it; and part of the seed of
+    made documents, should a server not know that.
+    """
 
     def __init__(self, config: RunConfig, note: Callable[[str], None]) -> None:
         """Ask each server what it serves.
@@ -128,7 +132,8 @@ class AttachedBackend:
         """Nothing of the servers is ours."""
 
     def _runner(self, url: str, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        client = Client(url, self._served.name, clock, self._headers, Patience(self._config.request_timeout))
+        salt = f"{self.nonce}/{arm.repeat}"
+        client = Client(url, self._served.name, clock, self._headers, Patience(self._config.request_timeout), cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")
         warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.concurrency)
         if self._config.allow_reset:

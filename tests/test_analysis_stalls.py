@@ -45,6 +45,10 @@ def test_chunks_of_several_tokens_are_counted_by_token() -> None:
     assert (found.after_token, found.preemptions) == (9, None)
 
 
+def test_a_gap_is_no_stall_where_the_server_counts_no_preemption() -> None:
+    assert stalls_of(run([line("a", [*steady(5, 0.01), *steady(5, 0.01, 8.0)])], 0), "none") is None
+
+
 def test_what_the_runner_told_goes_before_the_stream() -> None:
     told = [{"after_token": 2, "total_ms": 30.0}, {"after_token": 7, "total_ms": 40.0}]
     found = stalls_of(run([line("a", [0, 0.01, 9.0, 9.01], preemptions=2, stalls=told), line("b", [0.0], preemptions=0)]), "none")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.core import TyperCommand
 
-from kvbench.cli.main import COMMANDS
+from kvbench.cli.main import COMMANDS, main
 from kvbench.records import PassRecord, PassTotals, Place, RequestRecord
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +65,12 @@ def test_the_first_command_measures_what_the_readme_shows(tmp_path: Path) -> Non
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
+def test_the_plan_it_shows_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = README.split("<!-- output: kvbench plan -->\n```text\n")[1].split("```\n<!-- end -->")[0]
+    assert main(next(words for words in kvbench_lines() if words[0] == "plan")) == 0
+    assert capsys.readouterr().out.startswith(shown)
+
+
 @pytest.mark.parametrize("words", kvbench_lines(), ids=" ".join)
 def test_every_command_parses(words: list[str]) -> None:
     command = next(command for command in COMMANDS if command.name == words[0])
@@ -93,4 +99,4 @@ def test_the_fields_it_asks_for_are_in_the_lines() -> None:
 
 def test_it_names_every_exit_code() -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)]
-    assert codes == [0, 1, 2, 4, 130]
+    assert codes == [0, 1, 2, 3, 4, 130]

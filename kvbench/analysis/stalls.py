@@ -32,12 +32,12 @@ class Stalls:
 
 
 def stalls_of(run: Run, arm: str) -> Stalls | None:
-    """The stalls of an arm; ``None`` where nothing was preempted and no stream stood still."""
+    """The stalls of an arm; ``None`` where nothing was preempted, or, where nobody counts that, no stream stood still."""
     lines = [line for line in run.requests if line["arm"] == arm]
     exact = all(line["preemptions"] is not None for line in lines)
     found = [(ms, str(line["request_id"]), token) for line in lines for token, ms in (_told(line) if exact else long_gaps(line))]
     preemptions = sum(line["preemptions"] for line in lines) if exact else _counted(run, arm)
-    if not found and not preemptions:
+    if preemptions == 0 or (preemptions is None and not found):
         return None
     return Stalls(arm, preemptions, len(found), exact, *(max(found) if found else ()))
 

@@ -318,6 +318,12 @@ note: this is a prediction, nothing was measured: each request alone, and what
 note: no time is predicted without rates: --prefill-rate and --restore-rate, or
       --calibrate RUN_DIR
 
+This run does not show:
+- documents that differ in length or overlap in part: all have 5,011 tokens and
+  share nothing (--overlap, --documents)
+- documents that are seldom read again, or asked something else: every later
+  pass reads all, with the same question (--reuse, --question vary)
+
 Run folder: """
 
 

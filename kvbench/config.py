@@ -182,7 +182,12 @@ class RunConfig(StudyConfig):
         "Repeatable.",
     )
     repeats: Annotated[int, RUN] = Field(1, ge=1, le=1000, description="Whole runs; the order of the arms rotates by repeat.")
-    concurrency: Annotated[int, TIMES] = Field(1, ge=1, le=4096, description="Requests in flight at once (closed loop).")
+    concurrency: Annotated[int, TIMES] = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="Requests in flight at once (closed loop); several, as 1,4,16, are runs one after the other, a folder each.",
+    )
     speedup: Annotated[float, TRACE_TIMES] = Field(
         1.0, gt=0, le=1e9, description="How many times as fast as its own times a trace is replayed."
     )

@@ -365,3 +365,29 @@ def test_a_signal_stops_the_run_and_loses_nothing(endless: subprocess.Popen[str]
     assert run.skipped == []
     assert main(["report", str(tmp_path / "run")]) == 0
     assert "of 24,000 requests: stopped by the user" in " ".join(capsys.readouterr().out.split())
+
+
+def test_several_levels_of_concurrency_are_runs_of_their_own(small_model: Path, tmp_path: Path, capsys: Captured) -> None:
+    words = ["run", *arguments(small_model, concurrency="1,3"), "--out", str(tmp_path / "levels"), "--quiet"]
+    assert main(words) == 0
+    runs = [read_run(tmp_path / "levels" / f"concurrency-{level}") for level in (1, 3)]
+    assert [run.manifest["config"]["concurrency"] for run in runs] == [1, 3]
+    table = capsys.readouterr().out.split("By concurrency\n")[1].splitlines()
+    assert [line.split()[:3] for line in table[1:]] == [
+        [level, arm, name] for level in ("1", "3") for arm in ("none", "cpu") for name in ("sequential", "repeat", "reverse")
+    ]
+    assert main([*words, "--json"]) == 2  # a run is never overwritten
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ("1,1", "--concurrency 1,1: each level may be given once"),
+        ("1,0", "--concurrency: Input should be greater"),
+        ("1,x", "--concurrency: Input should be a valid"),
+    ],
+)
+def test_levels_that_make_no_sense(small_model: Path, tmp_path: Path, capsys: Captured, levels: str, message: str) -> None:
+    assert main(["run", *arguments(small_model, concurrency=levels), "--out", str(tmp_path / "levels")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "levels").exists()

@@ -13,8 +13,9 @@ from typer.core import TyperCommand
 
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
+from kvbench.cli.levels import level_folder, load_levels
 from kvbench.cli.options import only_given, with_options
-from kvbench.config import RunConfig, load_config
+from kvbench.config import RunConfig
 from kvbench.errors import Untrusted
 
 EXAMPLE = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs/first"
@@ -64,21 +65,33 @@ def run(
 
     Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 measured and not to be trusted, 130 interrupted.
     """
-    config = load_config(config_file, only_given(given))
+    configs = load_levels(config_file, only_given(given))
     # Late, so that help and wrong use do not wait for the engine, for pandas and for rich.
     from kvbench.cli import progress
     from kvbench.experiments import session
 
+    parent = None if len(configs) == 1 else out or session.default_folder(configs[0])
     with _terminable():
-        finished = session.run(config, out, progress.watcher(quiet), ctx.obj["command"])
+        finished = [
+            session.run(config, out if parent is None else level_folder(parent, config), progress.watcher(quiet), ctx.obj["command"])
+            for config in configs
+        ]
 
     from kvbench.analysis.summary import summarise
-    from kvbench.reports import tabular, terminal
+    from kvbench.reports import levels, tabular, terminal
     from kvbench.runfolder import read_run
 
-    summary = summarise(read_run(finished.path), per_document)
-    output.write(tabular.to_json(summary) if as_json else terminal.render(summary))
-    reasons = list(dict.fromkeys([*finished.reasons, *summary.reasons]))
+    summaries = [summarise(read_run(run.path), per_document) for run in finished]
+    if as_json:
+        output.write(tabular.to_json(summaries[0]) if parent is None else tabular.to_json_list(summaries))
+    else:
+        output.write("\n".join(terminal.render(summary) for summary in summaries))
+        if parent is not None:
+            beside = levels.by_level([(config.concurrency, summary) for config, summary in zip(configs, summaries, strict=True)])
+            output.write(f"\nBy concurrency\n{beside}\n")
+    reasons = list(
+        dict.fromkeys(reason for run, summary in zip(finished, summaries, strict=True) for reason in (*run.reasons, *summary.reasons))
+    )
     if reasons:
         raise Untrusted(f"measured, and not to be trusted: {'; '.join(reasons)}")
 

@@ -37,14 +37,14 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
     """Run an experiment into a new folder.
 
     Args:
-        out: the run folder to make; ``None``: ``runs/<time>-<experiment>``.
+        out: the run folder to make; ``None``: :func:`default_folder`.
         command: the command line, for the manifest.
 
     Raises:
         KvbenchError: it could not be done. A folder in which nothing was measured is removed; one with measurements is kept, its
             status ``interrupted``.
     """
-    path = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{config.experiment}"
+    path = out or default_folder(config)
     with RunFolder(path, first_manifest(config, command)) as folder, ExitStack() as stack:
         try:
             watcher.note(f"loading {config.model}")
@@ -64,6 +64,11 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
         reasons = _check(path)
         folder.finish("invalid" if reasons else "complete", reasons)
     return Finished(path, reasons)
+
+
+def default_folder(config: RunConfig) -> Path:
+    """``runs/<time>-<experiment>``."""
+    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{config.experiment}"
 
 
 def _measure(config: RunConfig, backend: Backend, workload: Workload, folder: RunFolder, watcher: Watcher) -> None:

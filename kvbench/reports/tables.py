@@ -40,11 +40,11 @@ def by_pass(summary: Summary, style: Style) -> str:
             row.arm,
             row.pass_label,
             *counts,
-            _decimal(ttft.p50),
-            _decimal(ttft.mean),
-            _times(row),
+            decimal(ttft.p50),
+            decimal(ttft.mean),
+            speedup_of(row),
             *([_per_cent_of(row.noise)] if noisy else []),
-            _decimal(row.pass_s),
+            decimal(row.pass_s),
             *_tiers(row, count),
         ]
 
@@ -59,8 +59,8 @@ def by_source(summary: Summary, style: Style) -> str:
             row.arm,
             row.source,
             count(row.ttft_ms.n or row.answered),
-            _decimal(row.ttft_ms.p50),
-            _decimal(row.ttft_ms.mean),
+            decimal(row.ttft_ms.p50),
+            decimal(row.ttft_ms.mean),
             *_tiers(row, count),
         ]
 
@@ -76,7 +76,7 @@ def by_repeat(rows: Sequence[RepeatRow], style: Style) -> str:
         ttft = row.ttft_ms
         counts = [count(row.repeat), count(ttft.n), *([count(row.failed)] if failed else [])]
         times = [ttft.p50, ttft.mean, ttft.std, ttft.min, ttft.max, *([ttft.p90, ttft.p99] if tails else [])]
-        return [row.arm, row.pass_label, *counts, *(_decimal(time) for time in times)]
+        return [row.arm, row.pass_label, *counts, *(decimal(time) for time in times)]
 
     header = ["arm", "pass", "repeat", "n", *(["failed"] if failed else []), "TTFT p50", "mean", "std", "min", "max"]
     return fitting([*header, *(["p90", "p99"] if tails else [])], 2, lambda count: [cells(row, count) for row in rows], style)
@@ -88,7 +88,7 @@ def by_schedule(rows: Sequence[ScheduledRow], style: Style) -> str:
     def cells(row: ScheduledRow, count: Count) -> list[str]:
         ttft, late = row.ttft_ms, row.late_ms
         times = [ttft.p50, ttft.mean, ttft.p90, ttft.p99, late.p50, late.max]
-        return [row.arm, row.pass_label, count(ttft.n), *(_decimal(time) for time in times)]
+        return [row.arm, row.pass_label, count(ttft.n), *(decimal(time) for time in times)]
 
     header = ["arm", "pass", "n", "TTFT p50", "mean", "p90", "p99", "late p50", "late max"]
     return fitting(header, 2, lambda count: [cells(row, count) for row in rows], style)
@@ -102,7 +102,7 @@ def by_document(rows: Sequence[DocumentRow], style: Style) -> str:
     def cells(row: DocumentRow, count: Count) -> list[str]:
         counts = [count(row.failed)] if failed else []
         told = [_as_predicted(row.foreseen, count)] if predicted else []
-        return [row.arm, row.pass_label, row.document, *counts, _decimal(row.ttft_ms), *_tiers(row, count), *told]
+        return [row.arm, row.pass_label, row.document, *counts, decimal(row.ttft_ms), *_tiers(row, count), *told]
 
     header = ["arm", "pass", "document", *(["failed"] if failed else []), "TTFT", *_TIERS, *(["predicted"] if predicted else [])]
     return fitting(header, 3, lambda count: [cells(row, count) for row in rows], style)
@@ -195,7 +195,7 @@ def _sides(row: PassRow, count: Count) -> Iterator[list[str]]:
     tiers = [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
     if foreseen is None:
         yield ["not predicted", *[UNKNOWN] * 4]
-        yield ["measured", *tiers, _decimal(measured)]
+        yield ["measured", *tiers, decimal(measured)]
         return
     host = count(foreseen.host) if row.tier else NO_TIER
     yield [
@@ -203,9 +203,9 @@ def _sides(row: PassRow, count: Count) -> Iterator[list[str]]:
         count(foreseen.device),
         host,
         count(foreseen.computed),
-        _decimal(foreseen.ttft_ms),
+        decimal(foreseen.ttft_ms),
     ]
-    yield ["measured", *tiers, _decimal(measured)]
+    yield ["measured", *tiers, decimal(measured)]
     change = None if measured is None or not foreseen.ttft_ms else measured / foreseen.ttft_ms - 1
     device, host, computed = (UNKNOWN,) * 3 if foreseen.difference is None else [_signed(part, count) for part in foreseen.difference]
     yield ["difference", device, host if row.tier else NO_TIER, computed, UNKNOWN if change is None else _per_cent(change)]
@@ -237,7 +237,8 @@ def _tiers(row: PassRow | SourceRow | DocumentRow, count: Count) -> list[str]:
     return [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
 
 
-def _decimal(value: float | None) -> str:
+def decimal(value: float | None) -> str:
+    """A number with one decimal."""
     return UNKNOWN if value is None else f"{value:.1f}"
 
 
@@ -245,5 +246,6 @@ def _per_cent_of(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share * 100:.1f} %"
 
 
-def _times(row: PassRow) -> str:
+def speedup_of(row: PassRow) -> str:
+    """A pass's speedup over the baseline."""
     return UNKNOWN if row.speedup.p50 is None else times(row.speedup.p50)

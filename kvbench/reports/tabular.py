@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -25,7 +26,16 @@ def csv(summary: Summary) -> str:
 
 def to_json(summary: Summary) -> str:
     """The summary as one JSON document."""
-    return json.dumps(summary.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return _json(summary.to_json())
+
+
+def to_json_list(summaries: Iterable[Summary]) -> str:
+    """Several summaries as one JSON document, a list."""
+    return _json([summary.to_json() for summary in summaries])
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _levelled(line: dict[str, Any]) -> dict[str, Any]:

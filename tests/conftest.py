@@ -11,9 +11,11 @@ from folders import save_model, save_tokenizer
 
 
 def pytest_configure() -> None:
-    """A shell starts what it puts into the background with Ctrl-C ignored, children included; tests of Ctrl-C would wait for ever."""
+    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, children included; tests of these would wait for ever."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

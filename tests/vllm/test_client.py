@@ -11,6 +11,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,35 @@ def test_no_shape_of_a_stream_changes_what_is_counted(chunk_tokens: int, write_c
 def test_connections_are_kept() -> None:
     with serving() as server:
         send(server.url, 20, ClosedLoop(3))
-        assert server.connections_made == 3
+        assert server.connections_made == 4  # one of them asked whether the others are accepted
+
+
+def test_nothing_is_sent_before_the_server_has_accepted_every_connection() -> None:
+    """A server that is slow to accept: the wait would be in the first times. The connection that is accepted last asks, and is answered."""
+    seen: list[bytes] = []
+
+    def serve() -> None:
+        connections = [listener.accept()[0] for _ in range(4)]
+        seen.append(connections[-1].recv(1000))
+        for connection in connections[:-1]:
+            connection.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connection.recv(1)
+        connections[-1].sendall(b"HTTP/1.1 404 -\r\nContent-Length: 0\r\n\r\n")
+        for connection in connections[:-1]:
+            connection.settimeout(10)
+            seen.append(connection.recv(10))
+        for connection in connections:
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        listener.settimeout(10)
+        serving_all = pool.submit(serve)
+        exchanges, _ = send(f"http://127.0.0.1:{listener.getsockname()[1]}/base", 3, ClosedLoop(3))
+        serving_all.result()
+    assert seen[0].startswith(b"GET /base/health HTTP/1.1\r\n")
+    assert seen[1:] == [b"POST /base"] * 3
+    assert kinds(exchanges) == ["closed"] * 3
 
 
 def test_a_server_that_keeps_none_gets_one_for_each_request() -> None:

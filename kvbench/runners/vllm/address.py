@@ -36,7 +36,10 @@ class Address:
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise UsageError(f"header {name}: a name and a value in plain ASCII, without line breaks, are expected")
         lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
-        self._head = f"POST {parts.path.rstrip('/')}/v1/completions HTTP/1.1\r\n{lines}"
+        path = parts.path.rstrip("/")
+        self._head = f"POST {path}/v1/completions HTTP/1.1\r\n{lines}"
+        self.health = f"GET {path}/health HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode("latin-1", "replace")
+        """A whole request that any server answers, if only with an error."""
 
     def request(self, body: bytes, request_id: str) -> bytes:
         """The whole request. The id goes along, so that the server's log names it (vLLM's does)."""

@@ -11,6 +11,7 @@ is a failure of its own kind, ``closed_idle``: sent once, counted, never sent ag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections import deque
 from typing import cast
@@ -44,10 +45,12 @@ class SocketTransport:
 
     async def open(self, connections: int) -> None:
         """Connect ahead."""
-        opened = await asyncio.gather(*(self.connect() for _ in range(connections)), return_exceptions=True)
+        made = await asyncio.gather(*(self.connect() for _ in range(connections)), return_exceptions=True)
+        opened = [connection for connection in made if isinstance(connection, Connection)]
+        if len(opened) > 1 and self._tls is None:  # TLS takes both sides, so the server has accepted
+            await self._accepted()
         for connection in opened:
-            if isinstance(connection, Connection):
-                self.keep(connection)
+            self.keep(connection)
 
     def post(self, body: bytes, request_id: str, receiver: Receiver) -> SocketCall:
         """Send on a kept connection, or connect first."""
@@ -75,6 +78,21 @@ class SocketTransport:
         _, connection = await asyncio.wait_for(making, self._connect_timeout_s)
         self._connections.add(connection)
         return connection
+
+    async def _accepted(self) -> None:
+        """Wait until the server has accepted all connections: one more, which comes after them, is answered.
+
+        Connected is what the kernel says; servers accept later, those on uvloop one connection in each turn of their loop. A request that
+        is sent before waits for its connection's turn, and its time to the first token would hold that.
+        """
+        with contextlib.suppress(OSError):  # a timeout is one; if something is wrong, the requests will find out
+            async with asyncio.timeout(self._connect_timeout_s):
+                reader, writer = await asyncio.open_connection(self._address.host, self._address.port)
+                try:
+                    writer.write(self._address.health)
+                    await reader.read(1)
+                finally:
+                    writer.close()
 
     def keep(self, connection: Connection) -> None:
         """Have it ready for another request."""

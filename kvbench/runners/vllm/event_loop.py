@@ -9,8 +9,7 @@ import importlib.util
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's where it is installed (there is none for Windows), else asyncio's own.
 
-    Either is accurate enough; uvloop takes less CPU for a token that arrives alone, and its stamps are less late under full load
-    (``benchmarks/client_accuracy.py`` shows both).
+    Their stamps are equally good; uvloop takes less CPU for tokens that arrive alone (``benchmarks/client_accuracy.py`` shows both).
     """
     if importlib.util.find_spec("uvloop") is None:
         return asyncio.new_event_loop()

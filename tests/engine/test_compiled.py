@@ -20,6 +20,7 @@ pytestmark = [
 
 def test_a_compiled_model_gives_the_same_tokens_logits_and_kv(folder: Path, reference: Reference) -> None:
     model = load_model(str(folder), DEVICE, torch.float64, compile=True)
+    assert model.decode_attention == ("C++ kernel" if DEVICE.type == "cpu" else None)
     engine = WatchedEngine(model, blocks=64, budget=37, host=64)
     prompts = [(draw(seed, 20 + 7 * seed), 12) for seed in range(3)]
     sequences = engine.run([*prompts, *prompts], concurrency=3)

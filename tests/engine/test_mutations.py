@@ -9,7 +9,6 @@ position. That fault is seen in K and V by address, and in the output as soon as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from kvbench.runners.engine import attention
 from kvbench.runners.engine.attention import PagedStep, Span
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.key_chain import KeyChain
+from kvbench.runners.engine.kv_store import KVStore
 from kvbench.runners.engine.model import Model
 from kvbench.runners.engine.prefix_cache import PrefixCache
 from kvbench.runners.engine.sequence import Sequence
@@ -156,17 +156,17 @@ def test_the_wrong_order_within_blocks_is_noticed(model: Model, reference: Refer
 
 
 def test_a_padded_bucket_without_its_mask_is_noticed(model: Model, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = PagedStep._decode
+    made = attention.SdpaDecode.__init__
     unmasked = 0
 
-    def without_mask(step: PagedStep, spans: list[Span]) -> attention._Decode:
+    def without_mask(decode: attention.SdpaDecode, store: KVStore, spans: list[Span]) -> None:
         nonlocal unmasked
-        made = decode(step, spans)
-        unmasked += made.mask is not None
-        return replace(made, mask=None)
+        made(decode, store, spans)
+        unmasked += decode._mask is not None
+        decode._mask = None
 
     assert not noticed(model, reference, concurrency=3)
-    monkeypatch.setattr(PagedStep, "_decode", without_mask)
+    monkeypatch.setattr(attention.SdpaDecode, "__init__", without_mask)
     assert noticed(model, reference, concurrency=3)
     assert unmasked
 

@@ -8,17 +8,18 @@ A step is a flat batch: the rows of all its sequences behind one another, as ``[
   their log-sum-exp. One masked call would compute the half that the mask throws away.
 - **decode** (one row): spans of like length in one gather and one call, the query heads of a KV head as its rows, so K and V are read
   once and never repeated; a span whose blocks are consecutive is read in place. Padding is masked, and zeroed first: under a mask alone
-  a NaN left in a slot that no token fills would still be one.
+  a NaN left in a slot that no token fills would still be one. (With ``--compile`` on the CPU a kernel of our own reads them in place:
+  :mod:`kvbench.runners.engine.decode_kernel`.)
 
 K and V are never repeated for grouped query heads: KV heads are the batch and the group's heads share one stride-0 view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -51,58 +52,106 @@ class Span:
 
 
 class _Blocks:
-    """Blocks to read, in order: one after another in place, others through a gather; tokens ``dead`` of them read as zeros."""
+    """K and V of spans that have equally many blocks: one after another in place, others through a gather, ``dead`` tokens of it zeroed.
 
-    def __init__(self, store: KVStore, blocks: list[int], dead: list[int] | None = None) -> None:
-        device = store.device.device
+    Everything that does not depend on the layer is made once: views cost as much as a small kernel.
+    """
+
+    def __init__(self, store: KVStore, blocks: list[int], tokens: int, spans: int = 1, dead: list[int] | None = None) -> None:
         self._store = store
-        self._count = len(blocks)
-        self._dead = torch.tensor(dead, device=device) if dead else None
-        self._first = blocks[0] if len(runs(blocks)) == 1 and not dead else None
-        self._index = torch.tensor(blocks, device=device)
+        self._spans, self._tokens = spans, tokens
+        self._place = slice(blocks[0], blocks[0] + len(blocks)) if len(runs(blocks)) == 1 and not dead else None
+        if self._place is None:
+            device = store.device.device
+            self._index = torch.tensor(blocks, device=device)
+            self._dead = torch.tensor(dead, device=device) if dead else None
+            self._room = store.gathering_room(len(blocks))
+            self._room_by_token = self._room.flatten(1, 2)
+            self._gathered = self._by_span(self._room)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of a layer as ``[tokens, kv_heads, head_dim]``; what was gathered is overwritten by the next gather."""
-        if self._first is None:
-            both = self._store.gather(layer, self._index).flatten(1, 2)
-        else:
-            both = self._store.device[layer, :, self._first : self._first + self._count].flatten(1, 2)
+        """K and V of a layer as ``[spans, kv_heads, tokens, head_dim]``; what was gathered is overwritten by the next gather."""
+        if self._place is not None:
+            return self._by_span(self._store.device[layer, :, self._place])
+        self._store.gather(layer, self._index, self._room)
         if self._dead is not None:
-            both.index_fill_(1, self._dead, 0)
-        return both[0], both[1]
+            self._room_by_token.index_fill_(1, self._dead, 0)
+        return self._gathered
+
+    def _by_span(self, both: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = both.view(2, self._spans, -1, *both.shape[3:])[:, :, : self._tokens].transpose(2, 3)
+        return keys, values
 
 
 @dataclass(frozen=True, slots=True)
 class _Prefill:
-    """A span of several rows, and the blocks of the tokens before it."""
+    """A span of several rows, and the blocks of the tokens before it, if any are."""
 
     span: Span
-    before: _Blocks
+    before: _Blocks | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Decode:
-    """Spans of one row each that attend together; the blocks of each are padded to ``tokens`` tokens with its last."""
+class Decode(Protocol):
+    """Spans of one row each that attend together; made once a step."""
 
-    rows: slice | torch.Tensor
-    spans: int
-    blocks: _Blocks
-    tokens: int
-    mask: torch.Tensor | None
-    """``[spans, 1, 1, tokens]``, 0 or −inf; ``None`` if every span has exactly the padded length."""
+    def attend(self, layer: int, query: torch.Tensor, output: torch.Tensor, scaling: float) -> None:
+        """Fill the spans' rows of ``output`` ``[rows, kv_heads, group, head_dim]``; ``query`` is ``[kv_heads, group, rows, head_dim]``."""
+
+
+Decoder = Callable[[KVStore, list[Span]], "list[Decode]"]
+"""How the spans of one row each attend; there is at least one."""
+
+
+class SdpaDecode:
+    """Spans of like length, through torch's attention; the blocks of each are padded to those of the longest with its last."""
+
+    def __init__(self, store: KVStore, spans: list[Span]) -> None:
+        device, size = store.device.device, store.block_size
+        spans = sorted(spans, key=lambda span: span.row)
+        tokens = max(span.end for span in spans)
+        used = -(-tokens // size)
+        blocks: list[int] = []
+        dead: list[int] = []
+        for number, span in enumerate(spans):
+            own = span.blocks[: -(-span.end // size)]
+            blocks += own + own[-1:] * (used - len(own))
+            dead += range(number * used * size + span.end, number * used * size + tokens)
+        self._blocks = _Blocks(store, blocks, tokens, len(spans), dead)
+        self._mask = None
+        """``[spans, 1, 1, tokens]``, 0 or −inf; ``None`` if every span has exactly the padded length."""
+        if any(span.end != tokens for span in spans):
+            lengths = torch.tensor([span.end for span in spans], device=device)
+            beyond = torch.arange(tokens, device=device)[None, :] >= lengths[:, None]
+            mask = torch.zeros(beyond.shape, dtype=store.shape.dtype, device=device).masked_fill_(beyond, float("-inf"))
+            self._mask = mask[:, None, None]
+        first, last = spans[0].row, spans[-1].row
+        adjoin = last - first + 1 == len(spans)
+        self._rows = slice(first, last + 1) if adjoin else torch.tensor([span.row for span in spans], device=device)
+
+    def attend(self, layer: int, query: torch.Tensor, output: torch.Tensor, scaling: float) -> None:
+        """See :class:`Decode`."""
+        keys, values = self._blocks.read(layer)
+        own = query[:, :, self._rows].permute(2, 0, 1, 3)
+        output[self._rows] = F.scaled_dot_product_attention(own, keys, values, attn_mask=self._mask, scale=scaling)
+
+
+def sdpa_decodes(store: KVStore, spans: list[Span]) -> list[Decode]:
+    """Torch's attention: a call for each group of like lengths."""
+    return [SdpaDecode(store, group) for group in like_lengths(spans)]
 
 
 class PagedStep:
     """The attention of one step: made once, called by each layer."""
 
-    def __init__(self, store: KVStore, spans: list[Span]) -> None:
+    def __init__(self, store: KVStore, spans: list[Span], decoder: Decoder = sdpa_decodes) -> None:
         self._store = store
         device = store.device.device
         self._slot_list = [slot for span in spans for slot in slots_of(span, store.block_size)]
         self._slots = torch.tensor(self._slot_list, device=device)
         self._slot_runs = runs(self._slot_list)
         self._prefills = [self._prefill(span) for span in spans if span.count > 1]
-        self._decodes = [self._decode(group) for group in like_lengths(span for span in spans if span.count == 1)]
+        single = [span for span in spans if span.count == 1]
+        self._decodes = decoder(store, single) if single else []
 
     def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """Write the rows' K and V, then attend.
@@ -122,7 +171,7 @@ class PagedStep:
             attended = self._attend_prefill(layer, prefill, grouped[:, :, rows], key[0, :, rows], value[0, :, rows], scaling)
             output[rows] = attended.permute(2, 0, 1, 3)
         for decode in self._decodes:
-            output[decode.rows] = self._attend_decode(layer, decode, grouped[:, :, decode.rows].permute(2, 0, 1, 3), scaling)
+            decode.attend(layer, grouped, output, scaling)
         return output.flatten(1, 2).unsqueeze(0)
 
     def _write(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -136,46 +185,17 @@ class PagedStep:
                 pool[slot : slot + end - start] = rows[start:end]
 
     def _prefill(self, span: Span) -> _Prefill:
-        return _Prefill(span, _Blocks(self._store, span.blocks[: -(-span.start // self._store.block_size)]))
+        before = span.blocks[: -(-span.start // self._store.block_size)]
+        return _Prefill(span, _Blocks(self._store, before, span.start) if before else None)
 
     def _attend_prefill(
         self, layer: int, prefill: _Prefill, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
     ) -> torch.Tensor:
         """``[kv_heads, group, rows, head_dim]`` of one span; ``key`` and ``value`` are the rows' own."""
-        if prefill.span.start == 0:
+        if prefill.before is None:
             return _causal(query, key, value, scaling)
-        keys, values = (part[: prefill.span.start].transpose(0, 1) for part in prefill.before.read(layer))
-        return _after_prefix(query, keys, values, key, value, scaling)
-
-    def _decode(self, spans: list[Span]) -> _Decode:
-        device, size = self._store.device.device, self._store.block_size
-        spans = sorted(spans, key=lambda span: span.row)
-        tokens = max(span.end for span in spans)
-        used = -(-tokens // size)
-        blocks: list[int] = []
-        dead: list[int] = []
-        for number, span in enumerate(spans):
-            own = span.blocks[: -(-span.end // size)]
-            blocks += own + own[-1:] * (used - len(own))
-            dead += range(number * used * size + span.end, number * used * size + tokens)
-        mask = None
-        if any(span.end != tokens for span in spans):
-            lengths = torch.tensor([span.end for span in spans], device=device)
-            beyond = torch.arange(tokens, device=device)[None, :] >= lengths[:, None]
-            mask = torch.zeros(beyond.shape, dtype=self._store.shape.dtype, device=device).masked_fill_(beyond, float("-inf"))[
-                :, None, None
-            ]
-        first, last = spans[0].row, spans[-1].row
-        adjoin = last - first + 1 == len(spans)
-        rows = slice(first, last + 1) if adjoin else torch.tensor([span.row for span in spans], device=device)
-        return _Decode(rows, len(spans), _Blocks(self._store, blocks, dead), tokens, mask)
-
-    def _attend_decode(self, layer: int, decode: _Decode, query: torch.Tensor, scaling: float) -> torch.Tensor:
-        """``[spans, kv_heads, group, head_dim]``; ``query`` has the same shape."""
-        keys, values = (
-            part.view(decode.spans, -1, *part.shape[1:])[:, : decode.tokens].transpose(1, 2) for part in decode.blocks.read(layer)
-        )
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=decode.mask, scale=scaling)
+        keys, values = prefill.before.read(layer)
+        return _after_prefix(query, keys[0], values[0], key, value, scaling)
 
 
 def slots_of(span: Span, block_size: int) -> list[int]:

@@ -51,6 +51,7 @@ class KVStore:
         pinned = device.type == "cuda"
         self.host = torch.empty(host_chunks, shape.layers, 2, chunk_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
         self.swap = torch.empty(shape.layers, 2, swap_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
+        self._tokens = [tuple(layer.flatten(1, 2)) for layer in self.device]
         self._scratch = self._new_scratch(0)
 
     @property
@@ -64,20 +65,21 @@ class KVStore:
 
     def tokens(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of a layer as ``[slots, kv_heads, head_dim]``: token ``j`` is in slot ``BlockTable[j // B] · B + j % B``."""
-        keys, values = self.device[layer].flatten(1, 2)
+        keys, values = self._tokens[layer]
         return keys, values
 
-    def gather(self, layer: int, blocks: torch.Tensor) -> torch.Tensor:
-        """K and V of the listed blocks, in that order, as ``[2, len(blocks), B, kv_heads, head_dim]``.
+    def gathering_room(self, count: int) -> torch.Tensor:
+        """Room for K and V of ``count`` blocks, ``[2, count, B, kv_heads, head_dim]``; the next caller gets the same memory.
 
-        They lie in a buffer that the next call overwrites: fresh memory for each layer would cost more in page faults than the copy.
+        Fresh memory for each layer would cost more in page faults than the copy.
         """
-        count = len(blocks)
         if len(self._scratch) < 2 * count:
             self._scratch = self._new_scratch(count)
-        gathered = self._scratch[: 2 * count].view(2, count, *self.device.shape[3:])
-        torch.index_select(self.device[layer], 1, blocks, out=gathered)
-        return gathered
+        return self._scratch[: 2 * count].view(2, count, *self.device.shape[3:])
+
+    def gather(self, layer: int, blocks: torch.Tensor, room: torch.Tensor) -> None:
+        """Copy K and V of the listed blocks, in that order, into their room."""
+        torch.index_select(self.device[layer], 1, blocks, out=room)
 
     def _new_scratch(self, count: int) -> torch.Tensor:
         return self.device.new_empty(2 * count, *self.device.shape[3:])

@@ -8,6 +8,7 @@ without any cache; Gemma-2 passes ``softcap``, gpt-oss ``s_aux``, Gemma-3 ``slid
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 from kvbench.errors import UsageError
 from kvbench.models.shapes import SHAPES, WEIGHT_SEED
 from kvbench.runners.engine import compiled
-from kvbench.runners.engine.attention import NAME, PagedStep
+from kvbench.runners.engine.attention import NAME, Decoder, PagedStep, sdpa_decodes
+from kvbench.runners.engine.decode_kernel import NoKernel, kernel_decoder
 from kvbench.runners.engine.kv_store import KVShape
 from kvbench.runners.engine.packed import pack_linears
 
@@ -96,6 +98,9 @@ class Model:
     """Where its ``tokenizer.json`` is, if it has one."""
     parameters: int
     compiled: bool = False
+    decoder: Decoder = sdpa_decodes
+    decode_attention: str | None = None
+    """Which attention a compiled model decodes with on the CPU, and why if it is not the kernel; for the manifest."""
 
     @property
     def architecture(self) -> str:
@@ -135,21 +140,37 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: boo
     network.eval()
     config = network.config
     probe = _probe(name, network)
+    shape = KVShape(config.num_hidden_layers, probe.kv_heads, probe.head_dim, dtype)
     parameters = sum(weight.numel() for weight in network.parameters())
+    decoder: Decoder = sdpa_decodes
+    decode_attention = None
     if compile:
         compiled.compile_network(network)
+        if device.type == "cpu":
+            decoder, decode_attention = _kernel_or_sdpa(shape, config.num_attention_heads)
     else:
         pack_linears(network)
     return Model(
         name=name,
         network=network,
-        shape=KVShape(config.num_hidden_layers, probe.kv_heads, probe.head_dim, dtype),
+        shape=shape,
         vocab=config.vocab_size,
         max_tokens=config.max_position_embeddings,
         tokenizer=Path(name) / "tokenizer.json",
         parameters=parameters,
         compiled=compile,
+        decoder=decoder,
+        decode_attention=decode_attention,
     )
+
+
+def _kernel_or_sdpa(shape: KVShape, heads: int) -> tuple[Decoder, str]:
+    """The decode kernel, or torch's attention where it cannot be had, which is slower and not wrong; and which of them, in words."""
+    try:
+        return kernel_decoder(shape, heads), "C++ kernel"
+    except NoKernel as error:
+        print(f"kvbench: decoding uses torch's attention, which is slower than the C++ kernel: {error}", file=sys.stderr)
+        return sdpa_decodes, f"torch's; no C++ kernel: {error}"
 
 
 def count_parameters(name: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +48,8 @@ def test_the_workflow_runs(tmp_path: Path) -> None:
     assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("### kvbench compare")
     assert ElementTree.parse(tmp_path / "kvbench.xml").getroot().get("errors") == "0"
     assert (tmp_path / "baseline.json").stat().st_size < 20_000
+    for number in range(1, 6):  # the five runs of the base of several are this one again
+        shutil.copytree(tmp_path / "runs" / "base", tmp_path / "runs" / f"base-{number}")
+    command = block("several").splitlines()[-1].replace("baseline.json", "several.json")
+    subprocess.run(["bash", "-e", "-c", command], cwd=tmp_path, env=environment, check=True, timeout=300)
+    assert json.loads((tmp_path / "several.json").read_text(encoding="utf-8"))["runs"] == 5

@@ -25,7 +25,7 @@ from kvbench.errors import UsageError
 from kvbench.records import RequestError
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit
-from kvbench.runfolder import Run
+from kvbench.runfolder import Run, read_run
 
 Captured = pytest.CaptureFixture[str]
 REPEATED = Made(repeats=3)
@@ -228,9 +228,131 @@ def test_a_baseline_compares_as_the_run_it_was_made_of(tmp_path: Path, capsys: C
     of_run = compare(read_side(tmp_path / "base"), read_side(tmp_path / "new"))
     of_file = compare(read_side(file), read_side(tmp_path / "new"))
     assert of_file.lines == of_run.lines
-    file.write_text(file.read_text(encoding="utf-8").replace("kvbench.baseline/1", "kvbench.baseline/0"), encoding="utf-8")
+    file.write_text(file.read_text(encoding="utf-8").replace("kvbench.baseline/2", "kvbench.baseline/0"), encoding="utf-8")
     assert main(["compare", str(file), str(tmp_path / "new")]) == 2
-    assert "format is 'kvbench.baseline/0', this kvbench reads 'kvbench.baseline/1'" in capsys.readouterr().err
+    assert "format is 'kvbench.baseline/0', this kvbench reads 'kvbench.baseline/2'" in capsys.readouterr().err
+
+
+# Several runs as one base.
+
+
+def runs_of(tmp_path: Path, factors: list[float], made: Made = REPEATED) -> list[Path]:
+    """Runs that differ as a whole by these factors, and by 1 % within."""
+    return [made.write(tmp_path / f"run-{number}", slower(factor, number)).path for number, factor in enumerate(factors)]
+
+
+def test_a_base_of_several_runs_knows_how_much_whole_runs_differ(tmp_path: Path, capsys: Captured) -> None:
+    paths, file = runs_of(tmp_path, [0.94, 1.0, 1.06, 0.97, 1.03]), tmp_path / "baseline.json"
+    assert main(["baseline", *map(str, paths), "-o", str(file)]) == 0
+    assert file.stat().st_size < 25_000
+    base = read_side(file)
+    assert base.runs == 5
+    assert base == replace(reduce(*map(read_run, paths)), source=str(file), cells=base.cells)
+    found = {}
+    for name, factor in (("same", 1.12), ("slower", 1.6)):
+        new = reduce(REPEATED.write(tmp_path / name, slower(factor, 9)))
+        found[name] = [{item.figure for item in compare(one, new).regressions} for one in (base, reduce(read_run(paths[1])))]
+    assert found == {"same": [set(), {"ttft_p50", "ttft_mean"}], "slower": [{"ttft_p50", "ttft_mean"}] * 2}
+    assert main(["compare", str(file), str(tmp_path / "same")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "15 repeats in 5 runs" in text
+    json_of = json.loads(report.to_json(compare(base, base)))
+    assert (json_of["base"]["runs"], json_of["regressed"]) == (5, False)
+
+
+def test_a_new_run_of_one_repeat_can_be_held_against_several_runs(tmp_path: Path) -> None:
+    base = reduce(*map(read_run, runs_of(tmp_path, [0.99, 1.0, 1.01, 1.0, 0.99])))
+    new = reduce(Made().write(tmp_path / "new", slower(1.4, 9)))
+    found = compare(base, new)
+    assert {item.verdict for item in found.lines if item.figure.startswith("ttft")} == {Verdict.WORSE}
+    assert line(found, "cpu", "repeat", "ttft_p50").repeats == (15, 1)
+
+
+def test_two_runs_do_not_tell_how_much_runs_differ(tmp_path: Path, capsys: Captured) -> None:
+    paths, file = runs_of(tmp_path, [1.0, 1.01]), tmp_path / "baseline.json"
+    assert main(["baseline", *map(str, paths), "-o", str(file)]) == 0
+    assert "kvbench: warning: 2 runs do not tell how much runs differ" in capsys.readouterr().err
+    assert main(["compare", str(file), str(paths[0])]) == 0
+    assert "have too few samples to say (a base of more runs" in capsys.readouterr().err
+
+
+def test_a_lost_hit_is_found_against_several_runs(tmp_path: Path) -> None:
+    base = reduce(*map(read_run, runs_of(tmp_path, [1.0, 1.02, 0.98])))
+    found = compare(base, reduce(REPEATED.write(tmp_path / "new", lost_hit)))
+    assert line(found, "cpu", "repeat", "host").detail == "1 of 10 requests, first number 5 in the pass: 4,864 to 0"
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"config": {"seed": 1}}, "are no runs of one setup (seed: 0 and 1)"),
+        ({"device_tokens": 30000}, "are no runs of one setup (device_tokens: 21520 and 30000)"),
+        ({"repeats": 2}, ""),
+    ],
+)
+def test_a_base_is_made_of_equal_runs(tmp_path: Path, capsys: Captured, other: dict[str, Any], words: str) -> None:
+    paths = [made.write(tmp_path / name, cyclic).path for name, made in (("one", REPEATED), ("two", replace(REPEATED, **other)))]
+    assert main(["baseline", *map(str, paths)]) == (2 if words else 0)
+    assert words in capsys.readouterr().err
+
+
+def test_a_base_on_two_machines_is_refused_and_one_of_two_commits_is_not(tmp_path: Path) -> None:
+    one, two = (read_run(path) for path in runs_of(tmp_path, [1.0, 1.0]))
+    two.manifest["environment"]["commit"] = "abc"
+    one.manifest["environment"]["commit"] = "def"
+    assert reduce(one, two).runs == 2
+    two.manifest["environment"]["cpu"] = "another"
+    with pytest.raises(UsageError, match=r"are no runs of one setup \(cpu: made and another\)"):
+        reduce(one, two)
+
+
+def test_a_base_that_does_not_agree_with_itself_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    runs = [REPEATED.write(tmp_path / name, script) for name, script in (("one", slower(1.0)), ("two", lost_hit))]
+    assert main(["baseline", *(str(run.path) for run in runs)]) == 2
+    message = capsys.readouterr().err
+    assert "differ in cpu, repeat, request 5: device + host + computed tokens 0 + 4,864 + 161, and 0 + 0 + 5,025" in message
+    overlapping = replace(REPEATED, config={"concurrency": 4})
+    runs = [overlapping.write(tmp_path / f"{name}-4", script) for name, script in (("one", slower(1.0)), ("two", lost_hit))]
+    assert next(cell for cell in reduce(*runs).cells if (cell.arm, cell.pass_label) == ("cpu", "repeat")).requests is None
+
+
+def test_a_run_is_named_once_and_is_to_be_trusted(tmp_path: Path, capsys: Captured) -> None:
+    path = REPEATED.write(tmp_path / "one", cyclic).path
+    assert main(["baseline", str(path), f"{path}/"]) == 2
+    assert "the same run is named twice" in capsys.readouterr().err
+    bad = REPEATED.write(tmp_path / "bad", cyclic, status="invalid", reasons=["not cold"]).path
+    assert main(["baseline", str(path), str(bad)]) == 4
+    assert f"{bad}: not to be trusted" in capsys.readouterr().err
+
+
+def test_the_first_format_of_a_base_is_still_read(tmp_path: Path) -> None:
+    run = REPEATED.write(tmp_path / "one", slower(1.0))
+    text = json.loads(json.dumps(reduce(run).to_json()))
+    del text["runs"]
+    for cell in text["cells"]:
+        for repeat in cell["repeats"]:
+            del repeat["run"]
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps(text | {"format": "kvbench.baseline/1"}), encoding="utf-8")
+    new = reduce(REPEATED.write(tmp_path / "two", slower(1.02, 1)))
+    assert compare(read_side(file), new).lines == compare(reduce(run), new).lines
+
+
+@given(st.lists(st.lists(st.floats(-1, 1), min_size=2, max_size=4), min_size=3, max_size=6), st.floats(0.5, 5))
+def test_what_a_whole_run_adds_is_between_runs_and_not_within(runs: list[list[float]], shift: float) -> None:
+    new = [[0.0, 0.1]]
+    before = own_noise(runs, new)
+    even = [[value - float(np.mean(run)) for value in run] for run in runs]
+    alike = own_noise(even, new)
+    moved = own_noise([[value + shift * number for value in run] for number, run in enumerate(even)], new)
+    assert before is not None
+    assert alike is not None
+    assert moved is not None
+    assert before.within == pytest.approx(alike.within) == pytest.approx(moved.within)
+    assert alike.between == pytest.approx(0, abs=1e-9)
+    assert moved.between <= float(np.var([shift * number for number in range(len(runs))], ddof=1)) * (1 + 1e-9)
+    assert moved.freedom == len(runs) - 1
+    assert moved.of_mean(new) >= moved.between  # one run is as uncertain as runs differ, however many repeats it has
 
 
 # Thresholds.
@@ -287,7 +409,7 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     st.lists(st.floats(1, 1e4), min_size=2, max_size=6), st.lists(st.floats(1, 1e4), min_size=2, max_size=6), st.integers(1, 100)
 )  # fmt: skip
 def test_an_interval_holds_its_change_and_widens_with_the_figures(base: list[float], new: list[float], figures: int) -> None:
-    one, many = (interval(base, new, own_noise(base, new), count) for count in (figures, figures + 1))
+    one, many = (interval([base], [new], own_noise([base], [new]), count) for count in (figures, figures + 1))
     assert one.low is not None
     assert one.high is not None
     assert one.change is not None

@@ -1,17 +1,20 @@
-"""A run reduced to what a comparison needs: per arm and pass each repeat's statistics, and each request's tokens by tier.
+"""Runs of one setup reduced to what a comparison needs: per arm and pass each repeat's statistics, and each request's tokens by tier.
 
-Small enough for a repository, whatever the size of the run. Format ``kvbench.baseline/1``, one JSON object:
+Small enough for a repository, whatever the size of the runs. Format ``kvbench.baseline/2``, one JSON object:
 
-``format``, ``kvbench``, ``created``, ``status``, ``reasons``   of the run it was made from
+``format``, ``runs``    how many runs it was made from
+``kvbench``, ``created``, ``status``, ``reasons``   of these runs: the newest date, the gravest status, all reasons
 ``subject``, ``machine``, ``software``    what was measured, where, and by which versions (:mod:`kvbench.analysis.identity`)
 ``exact``       whether requests ran one at a time, so that tokens by tier must come out the same
 ``cells``       a list, one object an arm and pass: ``arm``, ``pass``, ``pass_index``, ``ttft_ms`` (statistics over all repeats),
-                ``pass_s``, ``repeats`` (an object each: ``repeat``, ``n``, ``failed``, ``p50``, ``mean``, ``min``, ``max``, and the sums
-                ``prompt``, ``device``, ``host``, ``computed``, ``preemptions``) and ``requests`` (``[times, device, host, computed]``
-                in the order of the pass, equal neighbours counted; null where repeats differ, tokens are unknown, or it would be long)
+                ``pass_s``, ``repeats`` (an object each: ``run``, ``repeat``, ``n``, ``failed``, ``p50``, ``mean``, ``min``, ``max``, and
+                the sums ``prompt``, ``device``, ``host``, ``computed``, ``preemptions``) and ``requests``
+                (``[times, device, host, computed]`` in the order of the pass, equal neighbours counted; null where repeats differ,
+                tokens are unknown, or it would be long)
 
 History
-    1: first version.
+    1: first version; of one run, without ``runs`` and ``run``. It is still read.
+    2: of one run or several.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,17 +38,22 @@ from kvbench.analysis.setup import read_setup
 from kvbench.errors import UsageError
 from kvbench.runfolder import Run, read_run
 
-FORMAT = "kvbench.baseline/1"
+FORMAT = "kvbench.baseline/2"
+READ = ("kvbench.baseline/1", FORMAT)
 LONGEST = 1000
 """Groups of equal neighbours of one pass above which a file keeps only the sums of its tokens."""
 
+_FACTS = ("kvbench", "created", "status", "exact", "subject", "machine", "software")
 TIERS = ("device", "host", "computed")
 Tokens = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One repeat of a pass. TTFT in ms over its ``n`` requests that gave a token; tokens and preemptions are sums. ``None``: unknown."""
+    """One repeat of a pass. TTFT in ms over its ``n`` requests that gave a token; tokens and preemptions are sums. ``None``: unknown.
+
+    ``run``: which of several runs it is of.
+    """
 
     repeat: int
     n: int
@@ -58,11 +67,12 @@ class Repeat:
     host: int | None
     computed: int | None
     preemptions: int | None
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One pass of one arm: the repeats that finished it, in order, and statistics over all of them.
+    """One pass of one arm: the repeats that finished it, run by run in order, and statistics over all of them.
 
     ``requests`` has a row a request of the pass, its device, host and computed tokens; ``None`` unless they are known and the same in
     all repeats.
@@ -79,7 +89,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a comparison knows of a run. ``source`` is where it was read from; the rest as in the file format above."""
+    """What a comparison knows of one side. ``source`` is where it was read from; the rest as in the file format above."""
 
     source: str
     kvbench: str | None
@@ -91,6 +101,7 @@ class Baseline:
     machine: Mapping[str, Any]
     software: Mapping[str, Any]
     cells: tuple[Cell, ...]
+    runs: int = 1
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -99,7 +110,7 @@ class Baseline:
 
     def to_json(self) -> dict[str, Any]:
         """The file's object."""
-        line = {name: getattr(self, name) for name in ("kvbench", "created", "status", "exact", "subject", "machine", "software")}
+        line = {name: getattr(self, name) for name in ("runs", *_FACTS)}
         return {"format": FORMAT, **line, "reasons": list(self.reasons), "cells": [_cell_to_json(cell) for cell in self.cells]}
 
 
@@ -112,55 +123,126 @@ def read_side(path: Path) -> Baseline:
     return reduce(read_run(path, FIELDS)) if path.is_dir() else _read_file(path)
 
 
-def reduce(run: Run) -> Baseline:
-    """The baseline of a run. Passes that a repeat did not finish are left out of that repeat."""
-    manifest, setup = run.manifest, read_setup(run.manifest)
+def reduce(run: Run, *more: Run) -> Baseline:
+    """The baseline of a run, or of several of one setup. Passes that a repeat did not finish are left out of that repeat.
+
+    Raises:
+        UsageError: the runs differ in what they measured, on what or with which versions, or in tokens that must come out the same.
+    """
+    runs = (run, *more)
+    for other in more:
+        _refuse_another_setup(run, other)
+    manifests, setup = [one.manifest for one in runs], read_setup(run.manifest)
+    exact = setup.concurrency == 1 and setup.config.get("rate") is None
     return Baseline(
-        source=str(run.path),
-        kvbench=manifest.get("kvbench"),
-        created=manifest.get("created"),
-        status=str(manifest.get("status")),
-        reasons=tuple(manifest.get("reasons") or ()),
-        exact=setup.concurrency == 1 and setup.config.get("rate") is None,
-        subject=identity.subject(manifest),
-        machine=identity.machine(manifest),
-        software=identity.software(manifest),
-        cells=tuple(_cells(run, setup.arms)),
+        source=", ".join(str(one.path) for one in runs),
+        kvbench=run.manifest.get("kvbench"),
+        created=max((str(manifest["created"]) for manifest in manifests if manifest.get("created")), default=None),
+        status=min((str(manifest.get("status")) for manifest in manifests), key=_gravity),
+        reasons=tuple(dict.fromkeys(reason for manifest in manifests for reason in manifest.get("reasons") or ())),
+        exact=exact,
+        subject=identity.subject(run.manifest),
+        machine=identity.machine(run.manifest),
+        software=identity.software(run.manifest),
+        cells=tuple(_cells([_Read.of(one) for one in runs], setup.arms, exact)),
+        runs=len(runs),
     )
 
 
-def _cells(run: Run, arms: Sequence[str]) -> Iterator[Cell]:
-    frame, labels, seconds = request_frame(run), pass_labels([*run.passes, *run.requests]), pass_seconds(run)
-    groups: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["arm", "pass_index"])))
-    totals = {(line["arm"], line["pass_index"], line["repeat"]): line for line in run.passes}
+def _gravity(status: str) -> int:
+    order = ("invalid", "interrupted", "running", "complete")
+    return order.index(status) if status in order else len(order)
+
+
+def _refuse_another_setup(run: Run, other: Run) -> None:
+    """Refuse runs that cannot stand for one another. Another commit of kvbench is another run of the same versions."""
+    for facts in (identity.subject, identity.machine, identity.software):
+        found = [item for item in identity.differences(facts(run.manifest), facts(other.manifest)) if item[0] != "commit"]
+        if found:
+            what = "; ".join(f"{name}: {identity.shown(one)} and {identity.shown(two)}" for name, one, two in found)
+            raise UsageError(f"{run.path} and {other.path} are no runs of one setup ({what}); a base of several is made of equal ones")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What cells are made of: the requests of a run by arm and pass index, the lines of its passes by repeat, and their times."""
+
+    path: Path
+    requests: Mapping[Any, pd.DataFrame]
+    passes: Mapping[tuple[str, int], Mapping[int, Mapping[str, Any]]]
+    labels: Mapping[int, str]
+    seconds: Mapping[tuple[str, int], float]
+
+    @classmethod
+    def of(cls, run: Run) -> _Read:
+        passes: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {}
+        for line in run.passes:
+            passes.setdefault((line["arm"], line["pass_index"]), {})[line["repeat"]] = line
+        requests = dict(iter(request_frame(run).groupby(["arm", "pass_index"])))
+        return cls(run.path, requests, passes, pass_labels([*run.passes, *run.requests]), pass_seconds(run))
+
+    def finished(self, key: tuple[str, int]) -> pd.DataFrame:
+        """The requests of a pass, of the repeats that finished it."""
+        requests = self.requests[key]
+        return requests[requests["repeat"].isin(self.passes[key])]
+
+
+def _cells(runs: Sequence[_Read], arms: Sequence[str], exact: bool) -> Iterator[Cell]:
+    labels = {index: label for run in reversed(runs) for index, label in run.labels.items()}
     for arm in arms:
-        for index, label in labels.items():
-            lines = {repeat: line for (of, at, repeat), line in totals.items() if (of, at) == (arm, index)}
-            requests = groups.get((arm, index))
-            if requests is None or not lines:
+        for index in sorted(labels):
+            key = (arm, index)
+            finished = {number: run.finished(key) for number, run in enumerate(runs) if key in run.requests and key in run.passes}
+            if not finished:
                 continue
-            requests = requests[requests["repeat"].isin(lines)]
-            by_repeat = {repeat: requests[requests["repeat"] == repeat] for repeat in sorted(lines)}
-            repeats = tuple(_repeat(repeat, rows, lines[repeat]) for repeat, rows in by_repeat.items() if len(rows))
-            ttft = statistics(timed(requests)["ttft_ms"])
-            yield Cell(arm, label, index, ttft, seconds.get((arm, index)), repeats, _requests(requests, len(repeats)))
+            repeats = [
+                _repeat(number, repeat, requests[requests["repeat"] == repeat], runs[number].passes[key][repeat])
+                for number, requests in finished.items()
+                for repeat in sorted(set(requests["repeat"]))
+            ]
+            ttft = statistics(pd.concat([timed(requests)["ttft_ms"] for requests in finished.values()]))
+            seconds = [run.seconds[key] for run in runs if key in run.seconds]
+            tokens = {number: _requests(requests) for number, requests in finished.items()}
+            if exact:
+                _refuse_other_tokens(f"{arm}, {labels[index]}", {runs[number].path: found for number, found in tokens.items()})
+            yield Cell(arm, labels[index], index, ttft, median(seconds) if seconds else None, tuple(repeats), _same(list(tokens.values())))
 
 
-def _repeat(repeat: int, rows: pd.DataFrame, line: Mapping[str, Any]) -> Repeat:
+def _refuse_other_tokens(place: str, tokens: Mapping[Path, Tokens | None]) -> None:
+    """A base that does not agree with itself could not say which hit was lost."""
+    known = [(path, found) for path, found in tokens.items() if found is not None]
+    for path, found in known[1:]:
+        of, first = known[0]
+        if len(found) == len(first) and not np.array_equal(found, first):
+            request = int(np.flatnonzero((found != first).any(axis=1))[0])
+            one, two = (" + ".join(f"{count:,}" for count in rows[request].tolist()) for rows in (first, found))
+            raise UsageError(
+                f"{of} and {path} differ in {place}, request {request + 1}: device + host + computed tokens {one}, and {two}; a base must "
+                f"agree with itself, and requests that run one at a time do (kvbench report tells more of each)"
+            )
+
+
+def _same(tokens: Sequence[Tokens | None]) -> Tokens | None:
+    first = tokens[0]
+    return first if first is not None and all(other is not None and np.array_equal(first, other) for other in tokens[1:]) else None
+
+
+def _repeat(run: int, repeat: int, rows: pd.DataFrame, line: Mapping[str, Any]) -> Repeat:
     """One repeat; tokens that are unknown request by request are those the runner counted for the whole pass."""
     ttft, answered = statistics(timed(rows)["ttft_ms"]), rows[~rows["failed"]]
     sums = {name: _sum(answered[name]) for name in ("prompt", *TIERS, "preemptions")}
     counted = {"device": "cached_tokens_device", "host": "cached_tokens_host", "computed": "computed_tokens"}
     sums |= {name: line.get(counted[name]) for name in TIERS if sums[name] is None}
-    return Repeat(repeat, ttft.n, int(rows["failed"].sum()), ttft.p50, ttft.mean, ttft.min, ttft.max, **sums)
+    return Repeat(int(repeat), ttft.n, int(rows["failed"].sum()), ttft.p50, ttft.mean, ttft.min, ttft.max, **sums, run=run)
 
 
 def _sum(values: pd.Series[float]) -> int | None:
     return None if values.empty or values.isna().any() else int(values.sum())
 
 
-def _requests(requests: pd.DataFrame, repeats: int) -> Tokens | None:
+def _requests(requests: pd.DataFrame) -> Tokens | None:
     """Tokens of each request in the order of the pass, if every repeat has the same."""
+    repeats = requests["repeat"].nunique()
     rows = requests.sort_values(["repeat", "position"])
     tokens = rows[list(TIERS)].to_numpy(dtype=np.float64)
     if rows["failed"].any() or np.isnan(tokens).any() or len(tokens) % repeats:
@@ -192,7 +274,7 @@ def _read_file(path: Path) -> Baseline:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
     found = line.get("format") if isinstance(line, dict) else None
-    if found != FORMAT:
+    if found not in READ:
         raise UsageError(f"{path}: format is {found!r}, this kvbench reads {FORMAT!r}, which `kvbench baseline RUN_DIR -o FILE` writes")
     try:
         return _from_json(line, str(path))
@@ -216,7 +298,8 @@ def _from_json(line: Mapping[str, Any], source: str) -> Baseline:
             )
             for cell in line["cells"]
         ),
-        **{name: line[name] for name in ("kvbench", "created", "status", "exact", "subject", "machine", "software")},
+        runs=int(line.get("runs", 1)),
+        **{name: line[name] for name in _FACTS},
     )
 
 

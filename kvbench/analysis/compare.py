@@ -12,7 +12,7 @@ from kvbench.analysis import identity, thresholds
 from kvbench.analysis.baseline import Baseline
 from kvbench.analysis.figures import COUNTS, SPEEDUPS, TIMES, TOKENS, Figures, figures_of, unit
 from kvbench.analysis.hits import compare_tier
-from kvbench.analysis.verdict import Change, Verdict, as_shares, interval, judge, own_noise, shared_noise, spread
+from kvbench.analysis.verdict import ByRun, Change, Noise, Verdict, as_shares, flat, interval, judge, mean, own_noise, shared_noise, spread
 from kvbench.errors import UsageError
 
 FORMAT = "kvbench.comparison/1"
@@ -91,9 +91,11 @@ class Comparison:
     def unsaid(self) -> tuple[str, ...]:
         """What could not be said, in words: too few samples, unknown figures, unfinished passes."""
         few = [line for line in self.lines if line.gates and line.verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN)]
-        remedy = (
-            "a quieter machine, or more --repeats" if all(min(line.repeats) > 2 for line in few) else "--repeats 3 or more in both runs"
-        )
+        remedy = "--repeats 3 or more in both runs"
+        if max(self.base.runs, self.new.runs) > 1:
+            remedy = "a base of more runs: kvbench baseline RUN_DIR RUN_DIR ..."
+        elif all(min(line.repeats) > 2 for line in few):
+            remedy = "a quieter machine, or more --repeats"
         said = [f"{len(few)} of {len(self.lines)} figures have too few samples to say ({remedy})"] if few else []
         said += [f"{arm}, {label}: the new run did not finish this pass" for arm, label in self.missing]
         unknown = [outcome for outcome in self.outcomes if outcome.failed is None]
@@ -104,7 +106,7 @@ class Comparison:
         """The comparison as plain objects; the cells of both sides are left out, as their own files hold them."""
 
         def side(run: Baseline) -> dict[str, Any]:
-            names = ("source", "kvbench", "created", "status", "reasons", "exact", "subject", "machine", "software")
+            names = ("source", "runs", "kvbench", "created", "status", "reasons", "exact", "subject", "machine", "software")
             return {name: getattr(run, name) for name in names}
 
         return {
@@ -147,7 +149,7 @@ def compare(
     other_machine = any(identity.differences(base.machine, new.machine))
     exact = base.exact and new.exact
     measured = [line for key in common for line in _lines(key, before[key], after[key], exact)]
-    lines = tuple(_judged(measured, min_effect, other_machine))
+    lines = tuple(_judged(measured, min_effect, other_machine, several=max(base.runs, new.runs) > 1))
     return Comparison(
         base=base,
         new=new,
@@ -182,14 +184,14 @@ def _refuse_another_subject(base: Baseline, new: Baseline, allow: Sequence[str])
 class _Measured:
     """A line before what all lines share is known: how many are compared at once, and their noise.
 
-    ``samples``: the figure in each repeat of base and new. ``verdict`` is set where no interval decides.
+    ``samples``: the figure in each repeat of base and new, run by run. ``verdict`` is set where no interval decides.
     """
 
     key: tuple[str, str]
     figure: str
     base: float | None
     new: float | None
-    samples: tuple[Sequence[float], Sequence[float]]
+    samples: tuple[ByRun, ByRun]
     verdict: Verdict | None = None
     detail: str | None = None
 
@@ -199,27 +201,33 @@ class _Measured:
         return self.figure in TIMES + SPEEDUPS
 
     @property
-    def compared(self) -> tuple[Sequence[float], Sequence[float]]:
+    def compared(self) -> tuple[ByRun, ByRun]:
         """What an interval is made of: logarithms where the change is a share."""
         base, new = self.samples
-        return (np.log(base).tolist(), np.log(new).tolist()) if self.relative else (base, new)
+        return (_logarithms(base), _logarithms(new)) if self.relative else (base, new)
 
 
-def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: bool) -> Iterator[Line]:
-    """The lines with their intervals, which hold together, and their verdicts."""
+def _logarithms(side: ByRun) -> ByRun:
+    return [np.log(run).tolist() for run in side]
+
+
+def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: bool, several: bool) -> Iterator[Line]:
+    """The lines with their intervals, which hold together, and their verdicts; ``several``: a side has several runs."""
     open_ = [line for line in measured if line.verdict is None]
     noises = {id(line): noise for line in open_ if (noise := own_noise(*line.compared)) is not None}
+    # Run by run the four times and speedups of a pass go together, and so do the arms: half as many passes of arms were as many as made
+    # runs needed (benchmarks/compare_errors.py).
+    at_once = max(2, len({line.key for line in open_}) / 2) if several else len(open_)
     for line in measured:
-        base, new = line.samples
+        base, new = (flat(side) for side in line.samples)
         if line.verdict is not None:
             change = Change(None if line.base is None or line.new is None else line.new - line.base)
             verdict = line.verdict
         else:
             noise = noises.get(id(line))
             if noise is not None and line.relative:
-                alike = [other for other in open_ if other.figure == line.figure and id(other) in noises]
-                noise = shared_noise(noise, [noises[id(other)] for other in alike], len({other.key[0] for other in alike}))
-            found = interval(*line.compared, noise, len(open_))
+                noise = _shared(line, noise, [(other, noises[id(other)]) for other in open_ if id(other) in noises], several)
+            found = interval(*line.compared, noise, at_once)
             change = as_shares(found) if line.relative else found
             scale = None if line.relative else float(np.mean(base)) or 1.0 if line.figure in COUNTS else 1.0
             verdict = judge(change, min_effect, line.figure in (*TIMES, "computed", *COUNTS), scale)
@@ -230,10 +238,24 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
         )  # fmt: skip
 
 
+def _shared(line: _Measured, own: Noise, noises: Sequence[tuple[_Measured, Noise]], several: bool) -> Noise:
+    """A line's noise, half of it that of the same figure in other passes.
+
+    Within one run: in all passes, and it rests on as many repeats as there are arms more: passes of one arm and repeat follow each other,
+    so they are no samples of their own. Between runs: in the passes of its arm, as what is served from a tier differs far more from run to
+    run than what is computed; with these it rests on twice as many runs.
+    """
+    alike = [(other.key[0], noise) for other, noise in noises if other.figure == line.figure]
+    if not several:
+        return shared_noise(own, [noise for _, noise in alike], len({arm for arm, _ in alike}))
+    of_arm = [noise for arm, noise in alike if arm == line.key[0]]
+    return shared_noise(own, of_arm, min(len(of_arm), 2))
+
+
 def _lines(key: tuple[str, str], base: Figures, new: Figures, exact: bool) -> Iterator[_Measured]:
     for name in TIMES + SPEEDUPS:
-        samples = base.by_repeat(name), new.by_repeat(name)
-        known = all(samples) and min(min(side) for side in samples if side) > 0
+        samples = base.by_run(name), new.by_run(name)
+        known = all(samples) and min(min(flat(side)) for side in samples) > 0
         if name in SPEEDUPS and (base.baseline is None or new.baseline is None):
             continue  # the baseline arm over itself is 1
         yield _Measured(key, name, base.value(name), new.value(name), samples, None if known else Verdict.UNKNOWN)
@@ -244,15 +266,15 @@ def _lines(key: tuple[str, str], base: Figures, new: Figures, exact: bool) -> It
         before, after = base.value(name), new.value(name)
         if (before is None and after is None) or (name == "failed" and not (before or after)):
             continue
-        samples = base.by_repeat(name), new.by_repeat(name)
+        samples = base.by_run(name), new.by_run(name)
         yield _Measured(key, name, before, after, samples, _of_counts(samples) if exact or name == "failed" or not all(samples) else None)
 
 
-def _of_counts(samples: tuple[Sequence[float], Sequence[float]]) -> Verdict:
+def _of_counts(samples: tuple[ByRun, ByRun]) -> Verdict:
     """Of counts that must come out the same: the means of the repeats."""
     if not all(samples):
         return Verdict.UNKNOWN
-    base, new = (float(np.mean(side)) for side in samples)
+    base, new = (mean(side) for side in samples)
     return Verdict.WORSE if new > base else Verdict.BETTER if new < base else Verdict.SAME
 
 

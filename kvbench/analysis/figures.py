@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kvbench.analysis.baseline import Cell
+from kvbench.analysis.baseline import Cell, Repeat
 
 TIMES = ("ttft_p50", "ttft_mean")
 SPEEDUPS = ("speedup_p50", "speedup_mean")
@@ -34,32 +34,51 @@ class Figures:
     baseline: Cell | None
 
     def by_repeat(self, name: str) -> list[float]:
-        """A figure of :data:`TIMES`, :data:`SPEEDUPS`, :data:`TOKENS` or :data:`COUNTS` in each repeat that has it.
+        """:meth:`by_run`, whatever the run."""
+        return [value for run in self.by_run(name) for value in run]
+
+    def by_run(self, name: str) -> list[list[float]]:
+        """A figure of :data:`TIMES`, :data:`SPEEDUPS`, :data:`TOKENS` or :data:`COUNTS` in each repeat that has it, run by run.
 
         A speedup is over the same repeat of the baseline arm, which ran minutes before or after.
         """
         if name in SPEEDUPS:
             return self._speedups(name.removeprefix("speedup_"))
         field = name.removeprefix("ttft_")
-        return [float(value) for repeat in self.cell.repeats if (value := getattr(repeat, field)) is not None]
+        return self._by_run(lambda repeat: getattr(repeat, field))
 
-    def _speedups(self, statistic: str) -> list[float]:
+    def _speedups(self, statistic: str) -> list[list[float]]:
         if self.baseline is None:
             return []
-        over = {repeat.repeat: getattr(repeat, statistic) for repeat in self.baseline.repeats}
-        pairs = [(over.get(repeat.repeat), getattr(repeat, statistic)) for repeat in self.cell.repeats]
-        return [base / own for base, own in pairs if base is not None and own]
+        over = {(repeat.run, repeat.repeat): getattr(repeat, statistic) for repeat in self.baseline.repeats}
 
-    def shares(self, name: str) -> list[float]:
-        """Tokens of a tier as a share of the prompt, in each repeat where both are known."""
-        pairs = [(getattr(repeat, name), repeat.prompt) for repeat in self.cell.repeats]
-        return [tokens / prompt for tokens, prompt in pairs if tokens is not None and prompt]
+        def speedup(repeat: Repeat) -> float | None:
+            base, own = over.get((repeat.run, repeat.repeat)), getattr(repeat, statistic)
+            return base / own if base is not None and own else None
+
+        return self._by_run(speedup)
+
+    def shares(self, name: str) -> list[list[float]]:
+        """Tokens of a tier as a share of the prompt, in each repeat where both are known, run by run."""
+
+        def share(repeat: Repeat) -> float | None:
+            tokens = getattr(repeat, name)
+            return tokens / repeat.prompt if tokens is not None and repeat.prompt else None
+
+        return self._by_run(share)
+
+    def _by_run(self, figure: Callable[[Repeat], float | None]) -> list[list[float]]:
+        runs: dict[int, list[float]] = {}
+        for repeat in self.cell.repeats:
+            if (value := figure(repeat)) is not None:
+                runs.setdefault(repeat.run, []).append(float(value))
+        return list(runs.values())
 
     def value(self, name: str) -> float | None:
         """The figure of the whole pass: of times and speedups the repeats' geometric mean, of counts their mean, of failures
         their sum; ``None``: unknown."""
         if name in RATES:
-            shares = self.shares(name.removesuffix("_hit_rate"))
+            shares = [share for run in self.shares(name.removesuffix("_hit_rate")) for share in run]
             return float(np.mean(shares)) if shares else None
         if name == "pass_s":
             return self.cell.pass_s

@@ -6,14 +6,13 @@ overlap, a tier's share of the prompt is compared over the repeats.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kvbench.analysis.baseline import Tokens
 from kvbench.analysis.figures import TOKENS, Figures
-from kvbench.analysis.verdict import Verdict
+from kvbench.analysis.verdict import ByRun, Verdict, flat
 
 _CACHED = slice(0, 2)
 """The columns of a hit: device and host."""
@@ -23,21 +22,21 @@ _CACHED = slice(0, 2)
 class Compared:
     """How one tier of a pass is compared: by an exact ``verdict``, or, where that is ``None``, over ``samples``."""
 
-    samples: tuple[Sequence[float], Sequence[float]]
+    samples: tuple[ByRun, ByRun]
     verdict: Verdict | None = None
     detail: str | None = None
 
 
 def compare_tier(name: str, base: Figures, new: Figures, exact: bool) -> Compared:
     """Compare the tokens of one tier; ``exact``: requests ran one at a time in both runs."""
-    samples = base.by_repeat(name), new.by_repeat(name)
+    samples = base.by_run(name), new.by_run(name)
     rows = base.cell.requests, new.cell.requests
     if any(side.value(name) is None for side in (base, new)):
         return Compared(samples, Verdict.UNKNOWN)
     if exact and rows[0] is not None and rows[1] is not None and len(rows[0]) == len(rows[1]):
         return Compared(samples, *_by_request(TOKENS.index(name), rows[0], rows[1]))
-    if exact and all(len(set(side)) == 1 for side in samples):
-        return Compared(samples, _by_sum(name, samples[0][0], samples[1][0]))
+    if exact and all(len(set(flat(side))) == 1 for side in samples):
+        return Compared(samples, _by_sum(name, samples[0][0][0], samples[1][0][0]))
     return Compared((base.shares(name), new.shares(name)))
 
 

@@ -1,4 +1,4 @@
-"""``kvbench baseline``: what a comparison needs of a run, as a file small enough for a repository."""
+"""``kvbench baseline``: what a comparison needs of a run, or of several, as a file small enough for a repository."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from kvbench.errors import Untrusted, UsageError
 
 EXAMPLE = "kvbench baseline runs/first -o baseline.json"
 
+ENOUGH_RUNS = 3
+"""Runs from which on it can be told how much they differ (:data:`kvbench.analysis.verdict.LEAST_FREEDOM`)."""
+
 
 def build() -> TyperCommand:
     """The command."""
@@ -22,31 +25,48 @@ def build() -> TyperCommand:
 
 
 def baseline(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Run folder, as `kvbench run --out` makes it.")],
+    run_dirs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="Run folder, as `kvbench run --out` makes it; or several of one setup, better five."),
+    ],
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
                      help="Write to a file, in place of what it holds. [default: stdout]"),
     ] = None,
 ) -> None:  # fmt: skip
-    """Reduce a run to a small file for `kvbench compare`.
+    """Reduce one or more runs to a small file for `kvbench compare`.
 
     It keeps each repeat's statistics and each request's tokens by tier, the model, workload, capacity and machine. Measure with
-    --repeats 3 or more: with one repeat no time can be judged later.
+    --repeats 3 or more: with one repeat no time can be judged later. Several runs tell how much whole runs differ, which repeats of one
+    do not.
+
+    Exit codes: 0 done, 2 wrong use, or runs of different setups, 4 a run not to be trusted.
     """
     from kvbench.analysis.baseline import reduce
     from kvbench.runfolder import read_run
 
-    run = reduce(read_run(run_dir))
-    if run.status == "invalid":
-        raise Untrusted(f"{run_dir}: not to be trusted, so it is no base to compare with: {'; '.join(run.reasons)}")
-    if not run.cells:
-        raise UsageError(f"{run_dir}: no pass was finished ({run.status}), so there is nothing to compare with; run it again")
-    repeats = min(len(cell.repeats) for cell in run.cells)
-    text = json.dumps(run.to_json(), separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace('{"arm"', '\n{"arm"') + "\n"
+    if len({path.resolve() for path in run_dirs}) < len(run_dirs):
+        raise UsageError("RUN_DIR: the same run is named twice; several runs are to tell how much they differ")
+    runs = [read_run(path) for path in run_dirs]
+    for run in runs:
+        if run.manifest.get("status") == "invalid":
+            reasons = "; ".join(run.manifest.get("reasons") or ())
+            raise Untrusted(f"{run.path}: not to be trusted, so it is no base to compare with: {reasons}")
+    base = reduce(*runs)
+    if not base.cells:
+        raise UsageError(f"{base.source}: no pass was finished ({base.status}), so there is nothing to compare with; run it again")
+    text = json.dumps(base.to_json(), separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace('{"arm"', '\n{"arm"') + "\n"
     if file is None:
         output.write(text)
     else:
         output.save(text, file)
-    if repeats < 2:
+    repeats = min(len(cell.repeats) for cell in base.cells)
+    if base.runs == 1 and repeats < 2:
         typer.echo(f"kvbench: warning: {repeats} repeat of a pass: only tokens can be compared with it; --repeats 3 gives times", err=True)
+    if 1 < base.runs < ENOUGH_RUNS:
+        typer.echo(
+            f"kvbench: warning: {base.runs} runs do not tell how much runs differ, so only tokens can be compared with them; "
+            f"give one, or {ENOUGH_RUNS} or more",
+            err=True,
+        )

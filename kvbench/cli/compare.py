@@ -62,8 +62,8 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare a run with a base: times, and which hits were lost.
 
-    Tokens by tier must come out the same where requests ran one at a time. Times need 2 repeats or more in both runs. Another model,
-    workload or capacity is refused; on another machine only tokens and speedups count.
+    Tokens by tier must come out the same where requests ran one at a time. Times need 2 repeats or more in both runs, or a base of three
+    runs or more. Another model, workload or capacity is refused; on another machine only tokens and speedups count.
 
     Exit codes: 0 no regression, 2 wrong use or runs that cannot be compared, 3 a regression or a threshold, 4 a run not to be trusted.
     """

@@ -73,8 +73,10 @@ def _of_outcome(outcome: Outcome) -> str:
 
 def _side(run: Baseline) -> str:
     repeats = max((len(cell.repeats) for cell in run.cells), default=0)
-    parts = [f"kvbench {run.kvbench}" if run.kvbench else "", str(run.created or ""), f"{repeats} repeat{'' if repeats == 1 else 's'}"]
+    measured = f"{repeats} repeat{'' if repeats == 1 else 's'}" + (f" in {run.runs} runs" if run.runs > 1 else "")
+    parts = [f"kvbench {run.kvbench}" if run.kvbench else "", str(run.created or ""), measured]
     parts += [] if run.status == "complete" else [run.status]
+    parts += [] if run.machine.get("link") is None else [f"link {run.machine['link']}"]
     return f"{run.source} ({', '.join(part for part in parts if part)})"
 
 

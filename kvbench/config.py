@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from kvbench.batch_config import EXPERIMENTS, OUTPUTS, POOLS, PROMPTS, REQUESTS, TEMPERATURES, BatchConfig, LengthSpec
 from kvbench.masking import MASK, mask_command, mask_value
-from kvbench.settings import Setting, Settings, flag, load
+from kvbench.settings import Setting, Settings, flag, load, split_names
+from kvbench.workloads.history import arrange
+from kvbench.workloads.lengths import Lengths, parse_lengths
 from kvbench.workloads.passes import parse_pass
 
 DEFAULT_DOCS = 10
+DEFAULT_OUTPUT_TOKENS = 8
 DEFAULT_KV_TOKENS = 21520
 DEFAULT_BLOCK_SIZE = 16
 
@@ -26,15 +30,17 @@ Gibibytes = Annotated[float, Field(ge=0, le=1e6)]
 
 CYCLIC = Setting("Workload", experiments=frozenset({"cyclic"}))
 CYCLIC_TOKENS = Setting("Workload", unit="tokens", experiments=frozenset({"cyclic"}))
-ANSWER_TOKENS = Setting("Workload", unit="tokens", experiments=frozenset({"cyclic", "trace"}))
+ANSWER_TOKENS = Setting("Workload", unit="tokens", metavar="N|SPEC")
 TRACE = Setting("Workload", experiments=frozenset({"trace"}))
 TRACE_TOKENS, TRACE_FILE = replace(TRACE, unit="tokens"), replace(TRACE, metavar="FILE")
 TRACE_TIMES = Setting("Times", experiments=frozenset({"trace"}))
 MODEL = Setting("Model and pool")
 POOL_TOKENS = Setting("Model and pool", unit="tokens")
-TIER = Setting("Host tier")
-TIER_TOKENS = Setting("Host tier", unit="tokens")
-TIER_GIB = Setting("Host tier", unit="GiB")
+TIERED = frozenset({"cyclic", "trace"})
+"""Experiments whose arms are tiers; the others are of :mod:`kvbench.batch_config`."""
+TIER = Setting("Host tier", experiments=TIERED)
+TIER_ARMS = Setting("Run", experiments=TIERED)
+TIER_TOKENS, TIER_GIB = replace(TIER, unit="tokens"), replace(TIER, unit="GiB")
 ENGINE = Setting("Engine", runners=frozenset({"engine"}))
 ENGINE_TOKENS = Setting("Engine", unit="tokens", runners=frozenset({"engine"}))
 SIMULATOR = Setting("Simulator", runners=frozenset({"simulator"}))
@@ -45,16 +51,15 @@ VLLM_SECONDS = Setting("vLLM server", unit="s", runners=frozenset({"vllm"}))
 VLLM_ARG, VLLM_ENV = replace(VLLM, metavar="ARG"), replace(VLLM, metavar="K=V")
 VLLM_PATH, VLLM_ADDRESS = replace(VLLM, metavar="PATH"), replace(VLLM, metavar="redis://HOST:PORT")
 ATTACH_URL, ATTACH_HEADER = replace(VLLM, metavar="ARM=URL"), replace(VLLM, metavar="NAME:VALUE")
+RUNNERS: dict[str, tuple[str, ...]] = {
+    "cyclic": ("engine", "vllm", "simulator"),
+    "trace": ("engine", "vllm", "simulator"),
+    "pressure": ("engine", "vllm"),
+    "fragmentation": ("engine",),
+    "sharing": ("engine",),
+}
 TIMES = Setting("Times")
 RUN = Setting("Run")
-
-
-def split_names(value: object) -> object:
-    """``"a,b"`` and ``["a,b", "c"]`` both mean a list of names."""
-    parts = [value] if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)):
-        return value
-    return [name for part in parts for name in ([word.strip() for word in part.split(",")] if isinstance(part, str) else [part])]
 
 
 class StudyConfig(Settings):
@@ -68,8 +73,10 @@ class StudyConfig(Settings):
         None, description="Folder of your own text files, in place of made documents; tokenised by the model's tokenizer."
     )
     question_tokens: Annotated[int, CYCLIC_TOKENS] = Field(14, ge=0, le=1_000_000, description="Question appended to each document.")
-    output_tokens: Annotated[int, ANSWER_TOKENS] = Field(
-        8, ge=1, le=1_000_000, description="Output of each request, exactly; where it is given, also in place of a trace's own."
+    output_tokens: Annotated[LengthSpec, ANSWER_TOKENS] = Field(
+        "auto",
+        description="Output of each request, exactly; where it is given, also in place of a trace's own; in pressure, fragmentation and "
+        f"sharing also uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA; auto: {DEFAULT_OUTPUT_TOKENS}; there 128, lognormal:96:0.8 and 64.",
     )
     passes: Annotated[tuple[str, ...], BeforeValidator(split_names), CYCLIC] = Field(
         ("sequential", "repeat", "reverse"),
@@ -128,9 +135,20 @@ class StudyConfig(Settings):
         return "output_tokens" in self.model_fields_set
 
     @property
+    def answer_tokens(self) -> int:
+        """Output of every request of an experiment with documents or a trace."""
+        return given_or(self.output_tokens, DEFAULT_OUTPUT_TOKENS)  # type: ignore[arg-type]  # validated to be one length
+
+    @property
     def loads(self) -> bool:
         """Whether anything may be loaded from a host tier."""
         return True
+
+    @model_validator(mode="after")
+    def _answers_are_alike(self) -> Self:
+        if self.studied in TIERED and self.output_tokens != "auto" and not isinstance(self.output_tokens, int):
+            raise ValueError(f"--output-tokens {self.output_tokens}: in {self.studied} every answer has the same length; give a number")
+        return self
 
     @field_validator("passes")
     @classmethod
@@ -168,25 +186,31 @@ class StudyConfig(Settings):
         return reasons
 
 
-class RunConfig(StudyConfig):
+class RunConfig(StudyConfig, BatchConfig):
     """One run."""
 
-    experiment: Annotated[Literal["cyclic", "trace"], RUN] = Field("cyclic", description="What is studied.")
+    experiment: Annotated[Literal["cyclic", "trace", "pressure", "fragmentation", "sharing"], RUN] = Field(
+        "cyclic",
+        description="What is studied: documents read again, a trace, KV that runs out, memory that is wasted, KV that is shared.",
+    )
     runner: Annotated[Literal["engine", "vllm", "simulator"], RUN] = Field(
         "engine", description="Who executes the requests; simulator: nobody, their tokens by tier are predicted."
     )
-    tier: Annotated[tuple[Tier, ...], BeforeValidator(split_names), RUN] = Field(
+    tier: Annotated[tuple[Tier, ...], BeforeValidator(split_names), TIER_ARMS] = Field(
         ("none", "cpu"),
         min_length=1,
         description="Arms to compare, each from a cold engine; the first is the baseline. Those beside none and cpu need --runner vllm. "
         "Repeatable.",
     )
     repeats: Annotated[int, RUN] = Field(1, ge=1, le=1000, description="Whole runs; the order of the arms rotates by repeat.")
+    controls: Annotated[bool, replace(RUN, experiments=frozenset({"cyclic"}))] = Field(
+        False, description="Add two runs in which no tier can help: nothing is read again, everything fits. A gain there is no tier's."
+    )
     concurrency: Annotated[int, TIMES] = Field(
         1,
         ge=1,
         le=4096,
-        description="Requests in flight at once (closed loop); several, as 1,4,16, are runs one after the other, a folder each.",
+        description="Requests in flight at once (closed loop); several, as 1,4,16, are a sweep (--sweep).",
     )
     speedup: Annotated[float, TRACE_TIMES] = Field(
         1.0, gt=0, le=1e9, description="How many times as fast as its own times a trace is replayed."
@@ -201,6 +225,12 @@ class RunConfig(StudyConfig):
     dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], MODEL] = Field(
         "auto",
         description="Weights and KV; auto: float32 on cpu, bfloat16 on cuda, on vllm the server's own choice, on the simulator 16 bits.",
+    )
+    link_gbps: Annotated[float | None, replace(ENGINE, unit="GB/s")] = Field(
+        None,
+        gt=0,
+        le=1e4,
+        description="Slow copies between device and host down to this, each way: a link is simulated, and every output says so.",
     )
     compile: Annotated[bool, ENGINE] = Field(False, description="Run the model through torch's compiler (needs a C++ compiler).")
 
@@ -244,6 +274,83 @@ class RunConfig(StudyConfig):
                 raise ValueError(f"--tier {name} needs --runner vllm (the runner is {self.runner})")
         return self
 
+    @model_validator(mode="after")
+    def _runner_has_experiment(self) -> Self:
+        """What a runner cannot do is refused before it is started."""
+        if self.runner not in RUNNERS[self.experiment]:
+            can = " or ".join(RUNNERS[self.experiment])
+            raise ValueError(f"the experiment {self.experiment} needs --runner {can} (the runner is {self.runner})")
+        wrong = set(self.arms) - {"ample", "recompute"}
+        if self.experiment == "pressure" and self.runner == "vllm" and wrong:
+            raise ValueError(f"--arm {min(wrong)}: vLLM has ample and recompute only")
+        if self.context is not None and "reserve" in self.arms:
+            raise ValueError("--arm reserve: nothing runs short there, so --context has no history to bring back; leave the arm out")
+        return self
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms, the baseline first."""
+        if self.experiment == "pressure":
+            own = () if self.runner == "vllm" else ("swap",) if self.context is not None else ("swap", "reserve")
+            return self.arm or ("ample", "recompute", *own)
+        if self.experiment == "fragmentation":
+            return ("reserve-max", "reserve-own", *(f"paged-{size}" for size in self.block_sizes))
+        return ("copy-on-write", "copying") if self.experiment == "sharing" else self.tier
+
+    @property
+    def batch_requests(self) -> int:
+        """Requests of an experiment of :mod:`kvbench.batch_config`; two with a ``context``."""
+        return 2 if self.context is not None else given_or(self.requests, REQUESTS[self.experiment])
+
+    @property
+    def prompt_lengths(self) -> Lengths:
+        """Of those requests."""
+        return parse_lengths(str(PROMPTS[self.experiment] if self.prompt_tokens == "auto" else self.prompt_tokens))
+
+    @property
+    def output_lengths(self) -> Lengths:
+        """Of those requests."""
+        return parse_lengths(str(OUTPUTS[self.experiment] if self.output_tokens == "auto" else self.output_tokens))
+
+    @property
+    def sampling_temperature(self) -> float:
+        """Of those requests; 0: greedy."""
+        return TEMPERATURES.get(self.experiment, 0.0) if self.temperature == "auto" else self.temperature
+
+    @property
+    def pool_tokens(self) -> int:
+        """Size of the device pool, where no server tells it."""
+        if self.context is not None:
+            return arrange(self.context, self.pool_block_size, self.max_batch_tokens).pool_blocks * self.pool_block_size
+        return given_or(self.kv_tokens, POOLS.get(self.experiment, DEFAULT_KV_TOKENS))
+
+    @property
+    def pool_block_size(self) -> int:
+        """Tokens a block of that pool holds."""
+        return given_or(self.block_size, DEFAULT_BLOCK_SIZE)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are in flight at once in a closed loop."""
+        at_once = self.experiment in EXPERIMENTS and "concurrency" not in self.model_fields_set
+        return self.batch_requests if at_once else self.concurrency
+
+    @property
+    def shorter(self) -> str:
+        """What to do about a request that is too long, for messages."""
+        if self.experiment == "cyclic":
+            return "shorten the documents" if self.documents is not None else "shorten the documents (--doc-tokens)"
+        if self.experiment == "trace":
+            return "leave it out"
+        if self.experiment == "fragmentation":
+            return "lower --max-length"
+        return "lower --context" if self.context is not None else "lower --prompt-tokens or --output-tokens"
+
+    @property
+    def smaller(self) -> str:
+        """Options that make a run take less memory, for messages."""
+        return "--kv-tokens, --swap-gib or --requests" if self.experiment in EXPERIMENTS else "--kv-tokens, --host-gib or --docs"
+
     @property
     def keeps_times(self) -> bool:
         """Whether a trace's own times are the pace: nothing else was asked for."""
@@ -255,11 +362,11 @@ class RunConfig(StudyConfig):
             raise ValueError("the experiment trace needs --trace FILE, the requests to replay")
         return self
 
-    @field_validator("tier")
+    @field_validator("tier", "arm", "block_sizes")
     @classmethod
-    def _arms_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _arms_differ(cls, value: tuple[object, ...], info: ValidationInfo) -> tuple[object, ...]:
         if len(set(value)) != len(value):
-            raise ValueError("each tier may be named once")
+            raise ValueError(f"each {str(info.field_name).removesuffix('s').replace('_', ' ')} may be named once")
         return value
 
     @model_validator(mode="after")
@@ -268,11 +375,31 @@ class RunConfig(StudyConfig):
             return self  # the server tells
         if self.runner == "simulator" and self.profile == "documents":
             return self  # there are no blocks
-        block_size, kv_tokens = given_or(self.block_size, DEFAULT_BLOCK_SIZE), given_or(self.kv_tokens, DEFAULT_KV_TOKENS)
+        block_size, kv_tokens = self.pool_block_size, self.pool_tokens
         if self.has_tier and self.chunk_tokens % block_size:
             raise ValueError(f"--chunk-tokens {self.chunk_tokens} is not a multiple of --block-size {block_size}")
         if kv_tokens < block_size:
             raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _longest_fits_every_arm(self) -> Self:
+        """The longest request of ``fragmentation`` must fit the pool alone, whatever the block size."""
+        if self.experiment != "fragmentation":
+            return self
+        for size in (DEFAULT_BLOCK_SIZE, *self.block_sizes):
+            blocks, pool = -(-self.max_length // size), self.pool_tokens // size
+            if pool == 0:
+                raise ValueError(f"--block-sizes {size}: the pool (--kv-tokens {self.pool_tokens}) holds no block of it")
+            if blocks > pool:
+                raise ValueError(
+                    f"--max-length {self.max_length} takes {blocks:,} blocks of {size}, and the pool (--kv-tokens {self.pool_tokens}) has "
+                    f"{pool:,}; --kv-tokens {blocks * size} holds one request"
+                )
+        prompt, output = self.prompt_lengths.fixed, self.output_lengths.fixed
+        if self.lengths is None and prompt is not None and prompt + (output or 1) > self.max_length:
+            what = f"{prompt} of --prompt-tokens and {output or 1} of output"
+            raise ValueError(f"--max-length {self.max_length} is less than {what}; raise it")
         return self
 
     def not_applicable(self) -> dict[str, str]:
@@ -281,7 +408,9 @@ class RunConfig(StudyConfig):
         for name, setting in self.settings().items():
             if setting.runners is not None and self.runner not in setting.runners:
                 reasons[name] = f"the runner is {self.runner}"
-        if not self.has_tier:
+        if self.experiment in EXPERIMENTS:
+            reasons |= self._batch_reasons()
+        elif not self.has_tier:
             for name in ("host_gib", "host_tokens", "chunk_tokens"):
                 reasons[name] = "no arm has a cpu tier (--tier cpu)"
             reasons.setdefault("restore_rate", "no arm has a cpu tier (--tier cpu)")
@@ -289,6 +418,10 @@ class RunConfig(StudyConfig):
             reasons["repeats"] = "a prediction is the same every time"
             if self.profile == "documents":
                 reasons |= dict.fromkeys(("block_size", "chunk_tokens"), "the profile documents keeps whole documents")
+        if (why := self._no_controls()) is not None:
+            reasons.setdefault("controls", why)
+        if not self.has_tier and "swap" not in self.arms:
+            reasons.setdefault("link_gbps", "no arm copies between device and host (--tier cpu, --arm swap)")
         if self.rate is None:
             reasons["arrivals"] = "there is no --rate"
         else:
@@ -308,9 +441,50 @@ class RunConfig(StudyConfig):
             reasons.setdefault(name, "--url names servers that run already" if self.url else "no server is named (--url)")
         return reasons
 
+    def _no_controls(self) -> str | None:
+        """Why there is nothing to control, or no sound way to."""
+        if self.runner == "simulator":
+            return "a prediction has no noise, and measures nothing that could be wrong"
+        if self.documents is not None:
+            return "files of --documents may begin alike, and there are no others of their kind; made documents are sure to be new"
+        if len(self.tier) == 1:
+            return "there is one arm, and nothing to gain over it"
+        return "there is no later pass" if len(self.passes) == 1 else None
+
+    def _batch_reasons(self) -> dict[str, str]:
+        """Fields that mean nothing with these arms."""
+        reasons: dict[str, str] = {}
+        if "swap" not in self.arms:
+            reasons["swap_gib"] = "no arm swaps (--arm swap)"
+        if self.context is not None:
+            reasons |= dict.fromkeys(
+                ("requests", "prompt_tokens", "output_tokens", "kv_tokens", "concurrency", "rate", "victim"),
+                "--context says what the two requests are",
+            )
+        if self.lengths is not None:
+            reasons |= dict.fromkeys(("requests", "prompt_tokens", "output_tokens"), "--lengths brings its own requests")
+        if self.experiment == "fragmentation":
+            reasons["block_size"] = "the arms have block sizes of their own (--block-sizes)"
+        if self.experiment != "pressure":
+            reasons |= dict.fromkeys(("rate", "concurrency"), "all requests are there at the start")
+        return reasons
+
     def resolved(self) -> dict[str, Any]:
         """What the manifest keeps; secrets are masked, and must be given again."""
         values = super().resolved()
+        if self.experiment in EXPERIMENTS:
+            said = {
+                "arm": list(self.arms),
+                "requests": self.batch_requests,
+                "prompt_tokens": PROMPTS[self.experiment] if self.prompt_tokens == "auto" else self.prompt_tokens,
+                "output_tokens": OUTPUTS[self.experiment] if self.output_tokens == "auto" else self.output_tokens,
+                "temperature": self.sampling_temperature,
+            }
+            values |= {name: value for name, value in said.items() if name in values}
+            if "concurrency" not in self.model_fields_set:  # all requests are in flight at once
+                values.pop("concurrency", None)
+        elif values.get("output_tokens") == "auto":
+            values["output_tokens"] = self.answer_tokens
         masks: dict[str, Callable[[str], str]] = {
             "header": lambda word: f"{word.partition(':')[0]}: {MASK}",
             "env": lambda word: mask_command([word])[0],
@@ -329,7 +503,7 @@ class RunConfig(StudyConfig):
     @property
     def has_tier(self) -> bool:
         """Whether any arm has a tier beside the device pool."""
-        return set(self.tier) != {"none"}
+        return self.experiment in TIERED and set(self.tier) != {"none"}
 
 
 def given_or(value: int | Auto, default: int) -> int:

@@ -24,5 +24,8 @@ def mask_command(command: Sequence[str]) -> list[str]:
 
 
 def mask_value(name: str, value: str) -> str:
-    """A value as it may be shown."""
-    return MASK if _SECRET.search(name) else _LOGIN.sub(MASK, value)
+    """A value as it may be shown; it may be a name and its value in turn."""
+    if _SECRET.search(name):
+        return MASK
+    inner, equals, rest = value.partition("=")
+    return f"{_LOGIN.sub(MASK, inner)}={mask_value(inner, rest)}" if equals else _LOGIN.sub(MASK, value)

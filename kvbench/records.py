@@ -6,6 +6,9 @@ The fields are the format ``kvbench.run/1``, whose history stands in :mod:`kvben
 
 from __future__ import annotations
 
+import hashlib
+import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -24,6 +27,11 @@ class Stall:
     restoring_ms: float
     recomputing_ms: float
     first_step_ms: float
+
+
+def digest(token_ids: Sequence[int]) -> str:
+    """What tells outputs apart: the first 16 hex digits of SHA-256 over the token ids, each as 4 bytes, the lowest first."""
+    return hashlib.sha256(struct.pack(f"<{len(token_ids)}I", *token_ids)).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,8 @@ class RequestRecord:
     """One request as it was measured; a line of ``requests.jsonl``.
 
     ``cached_tokens_device + cached_tokens_host + computed_tokens == prompt_tokens`` wherever they are known. ``sent_s`` is ``None`` for a
-    request that was never sent; ``chunk_tokens`` where the server did not say how many tokens a chunk held.
+    request that was never sent; ``chunk_tokens`` where the server did not say how many tokens a chunk held; ``output_digest``
+    (:func:`digest`) where the output's token ids are not known.
     """
 
     place: Place
@@ -76,6 +85,7 @@ class RequestRecord:
     preemptions: int | None
     stalls: list[Stall] = field(default_factory=list)
     error: RequestError | None = None
+    output_digest: str | None = None
 
     @property
     def ttft_ms(self) -> float | None:
@@ -98,9 +108,9 @@ class RequestRecord:
 class PassTotals:
     """What a runner counted in one pass. Counters are cumulative since its cold start and only ever grow; a pass is their difference.
 
-    ``cached_tokens_device``, ``cached_tokens_host`` and ``computed_tokens`` are prompt tokens of the pass, for runners that cannot say it
-    request by request. ``client_lags_ms`` is by how much a client's own event loop was late, where it was. ``faults`` is what the runner
-    saw that speaks against the pass, in words.
+    ``peak_running``: the most requests that ran in one step. ``cached_tokens_device``, ``cached_tokens_host`` and ``computed_tokens`` are
+    prompt tokens of the pass, for runners that cannot say it request by request. ``client_lags_ms`` is by how much a client's own event
+    loop was late, where it was. ``faults`` is what the runner saw that speaks against the pass, in words.
     """
 
     counters_before: dict[str, int]
@@ -114,6 +124,7 @@ class PassTotals:
     computed_tokens: int | None = None
     client_lags_ms: list[float] | None = None
     faults: list[str] = field(default_factory=list)
+    peak_running: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,14 @@ Format ``kvbench.run/1`` (first version):
 ``manifest.json``   what was run, on what, and how it ended; rewritten whole
 ``requests.jsonl``  a line a request, appended and flushed as it ends, synced at the end of each pass
 ``passes.jsonl``    a line for each arm, repeat and pass
-``events.jsonl``    what the engine did: admit, hit, store, load, evict, preempt, resume, finish
+``control-NAME/``   a run folder of its own for each control (``--controls``)
+``events.jsonl``    what the engine did, with step and time: admit, load, store, evict, preempt, swap out, resume, swap in, catch up (a step
+                    of a request that had been preempted, with the tokens it rebuilt), finish, ...
 
 History
     1: first version. Added since, which older readers leave out: a stall's ``first_step_ms``; of a pass ``cached_tokens_device``,
-       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms`` and ``faults``; ``wall_s`` is null where no request has a last token.
+       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms``, ``faults`` and ``peak_running``; of a request ``output_digest``;
+       ``wall_s`` is null where no request has a last token.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +35,8 @@ from kvbench.errors import UsageError
 from kvbench.records import PassRecord, RequestRecord
 
 FORMAT = "kvbench.run/1"
+CONTROLS = ("no-reuse", "fits")
+"""Runs in which no tier can help: nothing is read again; everything fits the device pool."""
 
 
 class RunFolder:
@@ -100,10 +105,43 @@ class RunFolder:
         file.flush()
 
     def _write_manifest(self) -> None:
-        """Replace the manifest in one step, so that a reader never sees half of one."""
-        new = self.path / "manifest.json.new"
-        new.write_text(json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        new.replace(self.path / "manifest.json")
+        _replace_manifest(self.path, self.manifest)
+
+
+def _replace_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace the manifest in one step, so that a reader never sees half of one."""
+    new = path / "manifest.json.new"
+    new.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    new.replace(path / "manifest.json")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a run folder.
+
+    Raises:
+        UsageError: no folder, no manifest, or another format.
+    """
+    manifest_path = path / "manifest.json"
+    try:
+        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: not a run folder (no manifest.json); `kvbench run --out DIR` makes one") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{manifest_path}: cannot be read ({error})") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else None
+        raise UsageError(f"{manifest_path}: format is {found!r}, this kvbench reads {FORMAT!r}")
+    return manifest
+
+
+def set_status(path: Path, status: str, reasons: Iterable[str] = ()) -> None:
+    """Set the status of a run whose folder was closed: what came after it may speak against it."""
+    _replace_manifest(path, read_manifest(path) | {"status": status, "reasons": list(reasons)})
+
+
+def control_folder(path: Path, control: str) -> Path:
+    """Where a control of the run in ``path`` is kept; one of :data:`CONTROLS`."""
+    return path / f"control-{control}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +164,34 @@ def read_run(path: Path, fields: Iterable[str] | None = None) -> Run:
     Raises:
         UsageError: no folder, no manifest, another format, or a broken line that is not the last.
     """
-    manifest_path = path / "manifest.json"
-    try:
-        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{path}: not a run folder (no manifest.json); `kvbench run --out DIR` makes one") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{manifest_path}: cannot be read ({error})") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else None
-        raise UsageError(f"{manifest_path}: format is {found!r}, this kvbench reads {FORMAT!r}")
+    manifest = read_manifest(path)
     skipped: list[str] = []
     requests = _read_lines(path / "requests.jsonl", skipped, from_json if fields is None else _parser(fields))
     return Run(path, manifest, requests, _read_lines(path / "passes.jsonl", skipped, from_json), skipped)
+
+
+def read_events(path: Path, requests: Container[str]) -> dict[str, list[dict[str, Any]]]:
+    """What the engine did for these requests, by their ids, oldest first; empty for runs of runners that do not tell.
+
+    Raises:
+        UsageError: a broken line that is not the last.
+    """
+    file, found = path / "events.jsonl", dict[str, list[dict[str, Any]]]()
+    if file.is_file():
+        for event in _read_lines(file, [], from_json):
+            if (request := str(event.get("request_id"))) in requests:
+                found.setdefault(request, []).append(event)
+    return found
+
+
+def read_usage(path: Path) -> list[dict[str, Any]]:
+    """How the pool was used, step by step, oldest first; empty for runs that did not ask for it.
+
+    Raises:
+        UsageError: a broken line that is not the last.
+    """
+    file = path / "events.jsonl"
+    return [event for event in _read_lines(file, [], from_json) if event.get("event") == "usage"] if file.is_file() else []
 
 
 def _parser(fields: Iterable[str]) -> Callable[[bytes], Any]:

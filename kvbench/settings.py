@@ -88,6 +88,14 @@ def flag(name: str) -> str:
     return "EXPERIMENT" if name == "experiment" else "--" + name.replace("_", "-")
 
 
+def split_names(value: object) -> object:
+    """``"a,b"`` and ``["a,b", "c"]`` both mean a list of names."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)):
+        return value
+    return [name for part in parts for name in ([word.strip() for word in part.split(",")] if isinstance(part, str) else [part])]
+
+
 def load(kind: type[Kind], command: str, file: Path | None, given: Mapping[str, Any]) -> Kind:
     """The configuration of a file (TOML, or the manifest of a run) with the command line's options over it.
 

@@ -20,16 +20,18 @@ ONLY_IN = dict.fromkeys(ENGINE_ONLY, ("runners/engine",)) | {
     "httptools": ("runners/vllm", "testing"),
     "uvloop": ("runners/vllm", "testing"),
     "httpx": ("runners/vllm",),
+    "ray": ("sweeps",),
 }
 """Package, and the folders that may import it, at the top or inside a function. The timed client and the fake server it is held against
 read HTTP themselves; httpx is for what is not timed."""
 
 NEVER = {
-    "analysis": ("runners", "experiments", "cli", "reports", "workloads"),
-    "reports": ("runners", "experiments", "cli", "workloads"),
-    "workloads": ("runners", "experiments", "cli", "reports", "analysis"),
-    "runners": ("experiments", "cli", "reports", "analysis"),
-    "experiments": ("cli", "reports"),
+    "analysis": ("runners", "experiments", "cli", "reports", "workloads", "sweeps"),
+    "reports": ("runners", "experiments", "cli", "workloads", "sweeps"),
+    "workloads": ("runners", "experiments", "cli", "reports", "analysis", "sweeps"),
+    "runners": ("experiments", "cli", "reports", "analysis", "sweeps"),
+    "experiments": ("cli", "reports", "sweeps"),
+    "sweeps": ("runners", "experiments", "cli", "reports", "analysis", "workloads"),
 }
 """Room, and the rooms it does not know (``experiments/session.py`` asks ``analysis`` whether to believe what it measured)."""
 

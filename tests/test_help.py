@@ -61,6 +61,7 @@ def test_run_has_an_option_for_every_field_in_its_panel(capsys: pytest.CaptureFi
     assert panels == [
         "Arguments",
         "Workload",
+        "Requests at once",
         "Model and pool",
         "Host tier",
         "Engine",

@@ -234,11 +234,11 @@ def test_the_same_run_gives_the_same_bytes(run: Run, page: str) -> None:
 def test_a_plot_of_each_kind_where_there_is_data(tmp_path: Path) -> None:
     made = Made(edit=stalled, edit_pass=predicted)
     plots = draw(made.write(tmp_path / "run", cyclic))
-    assert [plot.name for plot in plots] == ["ttft", "tokens", "sources", "stalls", "prediction"]
+    assert [plot.name for plot in plots] == ["ttft", "tokens", "sources", "stalls", "timeline-none", "timeline-cpu", "prediction"]
     assert plots[3].description == "The longest of the 20 that are shown: 89.0 ms (none-r0-p0-9, after token 3)."
-    assert plots[4].title == "TTFT, predicted against measured"
-    assert re.match(r"none: in the median measured ÷ predicted is 1\.0\d; cpu: ", plots[4].description)
-    assert len({plot.title for plot in plots}) == 5
+    assert plots[-1].title == "TTFT, predicted against measured"
+    assert re.match(r"none: in the median measured ÷ predicted is 1\.0\d; cpu: ", plots[-1].description)
+    assert len({plot.title for plot in plots}) == 7
     for plot in plots:
         assert f">{plot.title}</text>" in plot.element  # its own, not its neighbour's
 

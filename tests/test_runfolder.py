@@ -60,7 +60,7 @@ def test_a_line_has_every_field_of_the_format(tmp_path: Path) -> None:
         "prompt_tokens", "prompt_tokens_sent", "output_tokens",
         "cached_tokens_device", "cached_tokens_host", "computed_tokens", "attribution", "restore_ms", "compute_ms",
         "scheduled_s", "sent_s", "first_token_s", "last_token_s", "end_s", "token_times_s", "chunk_tokens",
-        "preemptions", "stalls", "error", "ttft_ms",
+        "preemptions", "stalls", "error", "output_digest", "ttft_ms",
     ]  # fmt: skip
     assert line["error"] == {"kind": "timeout", "message": "no answer", "status": 504}
     assert line["ttft_ms"] is None

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvbench.batch_config import EXPERIMENTS
+
 Facts = dict[str, Any]
 
 _RESOLVED = frozenset({"docs", "doc_tokens", "documents", "model", "dtype", "device", "kv_tokens", "block_size"}) | frozenset(
@@ -14,13 +16,13 @@ _RESOLVED = frozenset({"docs", "doc_tokens", "documents", "model", "dtype", "dev
 )
 """Options whose effect stands elsewhere in the manifest, as sizes: ``auto`` and the number it means are the same run."""
 
-_STUDIED = frozenset({"Workload", "Model and pool", "Host tier", "Times", "Run"})
+_STUDIED = frozenset({"Workload", "Requests at once", "Model and pool", "Host tier", "Times", "Run"})
 """Panels of options that say what is measured; the others say how it is executed."""
 
-_FREE = frozenset({"repeats"})
+_FREE = frozenset({"repeats", "controls"})
 """Options of those panels that change how much is measured, not what."""
 
-_MACHINE = ("cpu", "cores", "memory_gib", "gpu", "device", "threads")
+_MACHINE = ("cpu", "cores", "memory_gib", "gpu", "device", "threads", "link")
 _LONGEST = 200
 """Characters of a value, as JSON, above which a baseline keeps its digest only."""
 
@@ -46,6 +48,8 @@ def _pace(config: Mapping[str, Any]) -> str:
     if config.get("rate") is not None:
         return f"{config['rate']:g} requests/s, {config.get('arrivals')}"
     concurrency = config.get("concurrency")
+    if concurrency is None and config.get("experiment") in EXPERIMENTS:
+        return "all at once"
     return "the trace's own times" if concurrency is None else f"{concurrency} in flight"
 
 

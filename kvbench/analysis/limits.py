@@ -35,7 +35,16 @@ def limits(run: Run, frame: pd.DataFrame, setup: Setup) -> tuple[str, ...]:
         return ()
     measured = () if setup.simulated else (*_certainty(frame, setup), *_unfinished(run, setup), *_load(setup), *_preemption(frame, setup))
     of_machine = () if setup.simulated else (*_answers(setup), *_restore(setup), *_model(run, setup), *_machine(run, setup))
-    return (*measured, *_documents(setup), *_again(setup), *_pace(setup), *of_machine, *_unknown(frame))
+    return (
+        *measured,
+        *_documents(setup),
+        *_again(setup),
+        *_pace(setup),
+        *_fragmentation(setup),
+        *_sharing(setup),
+        *of_machine,
+        *_unknown(frame),
+    )
 
 
 def _certainty(frame: pd.DataFrame, setup: Setup) -> Iterator[str]:
@@ -65,7 +74,10 @@ def _unfinished(run: Run, setup: Setup) -> Iterator[str]:
 
 def _load(setup: Setup) -> Iterator[str]:
     """How requests were sent leaves out another way of sending them."""
-    if setup.open_loop:
+    if not setup.tiered and not setup.open_loop and setup.concurrency is None:
+        option = " (--rate)" if setup.config.get("experiment") == "pressure" and "context" not in setup.config else ""
+        yield f"requests that come one after the other: all were there at the start{option}"
+    elif setup.open_loop:
         if (rate := setup.config.get("rate")) is not None:
             yield f"another load: {rate:g} requests a second (--rate)"
     elif setup.concurrency == 1:
@@ -114,6 +126,22 @@ def _pace(setup: Setup) -> Iterator[str]:
         yield f"the trace at its own pace: it was replayed {speedup:g} times as fast (--speedup)"
 
 
+def _fragmentation(setup: Setup) -> Iterator[str]:
+    """Lengths that are nobody's."""
+    if setup.config.get("experiment") == "fragmentation" and setup.config.get("lengths") is None:
+        yield "requests of your own lengths: these were drawn (--lengths FILE)"
+
+
+def _sharing(setup: Setup) -> Iterator[str]:
+    """How answers share a prompt elsewhere."""
+    if setup.config.get("experiment") == "sharing":
+        yield (
+            "a server's way of sharing: vLLM 0.32 makes a request of each sample, which share what its prefix cache finds "
+            "(vllm/v1/engine/parallel_sampling.py), and searches beams outside its engine, a request of one token for each beam and step "
+            "(vllm/entrypoints/generate/beam_search)"
+        )
+
+
 def _answers(setup: Setup) -> Iterator[str]:
     tokens = setup.output_tokens
     if tokens is not None and tokens <= SHORT_ANSWER:
@@ -121,8 +149,16 @@ def _answers(setup: Setup) -> Iterator[str]:
 
 
 def _restore(setup: Setup) -> Iterator[str]:
+    if setup.link is not None:
+        yield (
+            f"a real link: copies between device and host take at least as long as over a {setup.link}, and of a link only its rate is "
+            "modelled (--link-gbps)"
+        )
+        return
     if setup.device == "cpu" and any(setup.has_tier(arm) for arm in setup.arms):
         yield "a restore over PCIe: device pool and host tier are both RAM here, and a restore is a memory copy"
+    if setup.device == "cpu" and "swap" in setup.arms:
+        yield "a swap over PCIe: device pool and swap space are both RAM here, and a swap is a memory copy"
 
 
 def _model(run: Run, setup: Setup) -> Iterator[str]:

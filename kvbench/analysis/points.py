@@ -16,7 +16,9 @@ from kvbench.analysis.frame import pass_labels, request_frame
 from kvbench.analysis.latency import timed
 from kvbench.analysis.prediction import with_prediction
 from kvbench.analysis.setup import Setup, read_setup
+from kvbench.analysis.sharing import HeldSteps, held_steps
 from kvbench.analysis.stalls import long_gaps
+from kvbench.analysis.timeline import Timeline, timelines
 from kvbench.rates import Rates
 from kvbench.runfolder import Run
 
@@ -87,6 +89,8 @@ class Points:
     sources: tuple[SourcePoints, ...]
     foreseen: tuple[ForeseenPoints, ...]
     stalls: tuple[StallPoint, ...]
+    timelines: tuple[Timeline, ...]
+    held: tuple[HeldSteps, ...] = ()
 
 
 def points_of(run: Run, rates: Mapping[str, Any] | None) -> Points:
@@ -97,9 +101,11 @@ def points_of(run: Run, rates: Mapping[str, Any] | None) -> Points:
     known = timed(requests)
     return Points(
         passes=tuple(_passes(requests, pass_labels([*run.passes, *run.requests]), setup)),
-        sources=tuple(_sources(known, setup)),
+        sources=tuple(_sources(known, setup)) if setup.tiered else (),
         foreseen=tuple(_foreseen(known, setup)),
         stalls=tuple(nlargest(MOST_STALLS, _stalls(run), key=lambda stall: stall.total_ms)),
+        timelines=timelines(run),
+        held=held_steps(run, setup),
     )
 
 

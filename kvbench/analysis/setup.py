@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvbench.batch_config import EXPERIMENTS
+
 IN_ORDER = frozenset({"sequential", "repeat"})
 """Passes that read the documents in the order of the first reading."""
 
@@ -51,6 +53,11 @@ class Setup:
         return self.config.get("runner") == "simulator"
 
     @property
+    def tiered(self) -> bool:
+        """Whether the arms are tiers, so that hits, first reads and speedups speak of them; logs of other tools are read so too."""
+        return self.config.get("experiment", "cyclic") not in EXPERIMENTS
+
+    @property
     def baseline(self) -> str | None:
         """The arm that all others are compared with: the first one."""
         return self.arms[0] if self.arms else None
@@ -71,6 +78,12 @@ class Setup:
         return float(self.config.get("reuse", 1.0))
 
     @property
+    def link(self) -> str | None:
+        """What is said of the link between device and host, if one is simulated."""
+        rate = self.config.get("link_gbps")
+        return None if rate is None else f"link simulated at {rate:g} GB/s"
+
+    @property
     def concurrency(self) -> int | None:
         """Requests in flight at once; ``None`` in an open loop."""
         requests: int | None = self.config.get("concurrency", None if self.replay is None or self.open_loop else 1)
@@ -88,7 +101,7 @@ class Setup:
 
     def has_tier(self, arm: str) -> bool:
         """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""
-        return arm != "none"
+        return self.tiered and arm != "none"
 
 
 def read_setup(manifest: Mapping[str, Any]) -> Setup:
@@ -108,7 +121,7 @@ def read_setup(manifest: Mapping[str, Any]) -> Setup:
         document_tokens=tuple(workload.get("document_tokens") or ()),
         document_names=None if names is None else tuple(names),
         question_tokens=workload.get("question_tokens"),
-        output_tokens=config.get("output_tokens"),
+        output_tokens=output if isinstance(output := config.get("output_tokens"), int) else None,
         working_set=workload.get("working_set_tokens"),
         working_set_ratio=manifest.get("working_set_ratio"),
         expected_requests=_expected_requests(config, workload, len(arms)),
@@ -128,8 +141,10 @@ def _replay(workload: Mapping[str, Any]) -> Replay | None:
 
 
 def _expected_requests(config: Mapping[str, Any], workload: Mapping[str, Any], arms: int) -> int | None:
-    """Requests of the whole run: a pass's, for each pass, arm and repeat."""
-    in_a_pass, passes = workload.get("requests_per_pass"), ["trace"] if "trace" in workload else config.get("passes")
-    if in_a_pass is None or passes is None:
-        return None
-    return int(in_a_pass) * len(passes) * arms * int(config.get("repeats", 1))
+    """Requests of the whole run: a pass's, for each pass, arm and repeat; where a request has several answers, those."""
+    runs = arms * int(config.get("repeats", 1))
+    if "answers" in workload:
+        return runs * sum(int(answers) for answers in workload["answers"])
+    in_a_pass = workload.get("requests_per_pass")
+    passes = ["trace"] if "trace" in workload else workload.get("passes", config.get("passes"))
+    return None if in_a_pass is None or passes is None else runs * int(in_a_pass) * len(passes)

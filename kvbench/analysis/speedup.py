@@ -59,15 +59,15 @@ def _interval(statistic: Any, pairs: pd.DataFrame) -> Interval | None:
     ]
     if len(by_repeat) < 2:
         return None
-    low, high = _between_repeats([float(statistic(base) / statistic(own)) for base, own in by_repeat])
+    low, high = between_repeats([float(statistic(base) / statistic(own)) for base, own in by_repeat])
     if len(pairs) <= MOST_PAIRS:
         of_pairs = _bootstrap(statistic, pairs["ttft_ms_base"].to_numpy(np.float64), pairs["ttft_ms_own"].to_numpy(np.float64))
         low, high = min(low, of_pairs[0]), max(high, of_pairs[1])
     return low, high
 
 
-def _between_repeats(ratios: list[float]) -> Interval:
-    """Student's interval of the ratio, from the logarithms of the repeats' ratios."""
+def between_repeats(ratios: list[float]) -> Interval:
+    """Student's 95 % interval of a ratio, from the logarithms of two repeats' ratios or more."""
     logs = np.log(ratios)
     half = float(t.isf((1 - CONFIDENCE) / 2, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs)))
     return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))

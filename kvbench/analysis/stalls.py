@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -29,6 +30,50 @@ class Stalls:
     longest_ms: float | None = None
     request_id: str | None = None
     after_token: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A stall, or several, in ms by what the time was spent on; only ``total_ms`` is known of a gap that nobody explains."""
+
+    total_ms: float
+    waiting_ms: float | None = None
+    restoring_ms: float | None = None
+    recomputing_ms: float | None = None
+    first_step_ms: float | None = None
+
+
+PARTS = ("waiting_ms", "restoring_ms", "recomputing_ms", "first_step_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class StallTimes:
+    """The stalls of an arm: how many, their sum, their medians part by part, and the longest. ``None`` where there is none."""
+
+    count: int
+    sum: Split | None = None
+    median: Split | None = None
+    longest: Split | None = None
+
+
+def stall_times(run: Run, arm: str) -> StallTimes:
+    """Where the time of an arm's stalls went, over all repeats."""
+    found = [split for line in run.requests if line["arm"] == arm for split in _splits(line)]
+    if not found or _counted(run, arm) == 0:  # a long gap where nothing was preempted has another reason
+        return StallTimes(0)
+    return StallTimes(len(found), _each_part(found, math.fsum), _each_part(found, median), max(found, key=lambda split: split.total_ms))
+
+
+def wrong_stalls(run: Run) -> Iterator[str]:
+    """Requests that have a stall whose parts do not sum to it, or that is not the gap between the two tokens around it."""
+    for line in run.requests:
+        times = line["token_times_s"]
+        for stall in line["stalls"]:
+            gap_ms = (times[stall["after_token"]] - times[stall["after_token"] - 1]) * 1e3 if stall["after_token"] < len(times) else None
+            parts_ms = math.fsum(stall[name] for name in PARTS)
+            if gap_ms is None or not all(math.isclose(stall["total_ms"], ms, rel_tol=1e-6, abs_tol=1e-6) for ms in (gap_ms, parts_ms)):
+                yield str(line["request_id"])
+                break
 
 
 def stalls_of(run: Run, arm: str) -> Stalls | None:
@@ -59,6 +104,20 @@ def long_gaps(line: dict[str, Any]) -> Iterator[tuple[int, float]]:
         tokens += count
         if gap > MULTIPLE * usual:
             yield tokens, gap * 1e3
+
+
+def _splits(line: dict[str, Any]) -> Iterator[Split]:
+    """The stalls of a request: as the runner told them, else its long gaps."""
+    if line["preemptions"] is None:
+        yield from (Split(ms) for _, ms in long_gaps(line))
+    for stall in line["stalls"]:
+        yield Split(stall["total_ms"], *(stall.get(name) for name in PARTS))
+
+
+def _each_part(splits: Sequence[Split], statistic: Callable[[list[float]], float]) -> Split:
+    """A statistic of the totals, and of each part that all of them have."""
+    columns = ([getattr(split, name) for split in splits] for name in PARTS)
+    return Split(statistic([split.total_ms for split in splits]), *(None if None in column else statistic(column) for column in columns))
 
 
 def _counted(run: Run, arm: str) -> int | None:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis import reading, simulated, spread, validity
+from kvbench.analysis import (
+    crossover,
+    fragmentation,
+    fragmentation_reading,
+    pressure,
+    pressure_reading,
+    reading,
+    sharing,
+    sharing_reading,
+    simulated,
+    spread,
+    validity,
+)
 from kvbench.analysis.cache import SOURCES, LoadCost, counted_in_pass, load_cost, sources, tokens_of_pass
+from kvbench.analysis.controls import Controls, read_controls
 from kvbench.analysis.frame import pass_labels, request_frame
 from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
 from kvbench.analysis.limits import limits
@@ -97,7 +111,7 @@ class Summary:
 
     ``rates`` are those of the predicted times with the fit they come from (:func:`kvbench.calibration.describe_fit`): a simulated run's
     own; of a measured run, what its requests tell. ``None`` where there are none. ``limits``: what the run does not show
-    (:mod:`kvbench.analysis.limits`).
+    (:mod:`kvbench.analysis.limits`). ``link``: what is said of the link between device and host, if one was simulated.
     """
 
     path: str
@@ -119,6 +133,12 @@ class Summary:
     scheduled: tuple[ScheduledRow, ...] = ()
     repeats: tuple[spread.RepeatRow, ...] | None = None
     limits: tuple[str, ...] = ()
+    controls: Controls = field(default_factory=Controls)
+    pressure: tuple[pressure.PressureRow, ...] = ()
+    sharing: tuple[sharing.SharingRow, ...] = ()
+    fragmentation: tuple[fragmentation.FragmentationRow, ...] = ()
+    crossover: tuple[crossover.CrossoverRow, ...] = ()
+    link: str | None = None
 
     @property
     def source(self) -> str:
@@ -138,11 +158,15 @@ def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) ->
         request_frame(run), run, None if rates is None else Rates(*(rates[name] for name in ("prefill", "restore", "overhead_ms")))
     )
     labels = pass_labels([*run.passes, *run.requests])
-    far = () if setup.simulated else tuple(spread.outliers(frame, setup))
-    rows = tuple(_pass_rows(run, frame, labels, setup, {(row.arm, row.pass_index): row.count for row in far}))
+    far = tuple(spread.outliers(frame, setup)) if setup.tiered and not setup.simulated else ()
+    outliers = {(row.arm, row.pass_index): row.count for row in far}
+    rows = tuple(_pass_rows(run, frame, labels, setup, outliers)) if setup.tiered else ()
     one_pass_log = setup.config.get("experiment") == LOG and len(labels) == 1  # nothing says that it is a first read
-    costs = () if setup.simulated or one_pass_log else tuple(_first_reads(frame, setup))
+    measures_tiers = setup.tiered and not setup.simulated
+    costs = tuple(_first_reads(frame, setup)) if measures_tiers and not one_pass_log else ()
     measured = [_measured(row) for row in rows]
+    short, wasted, shared = pressure.rows(run, setup), fragmentation.rows(run, setup), sharing.rows(run, setup)
+    controls, back = read_controls(run), crossover.rows(run, setup)
     status = str(run.manifest.get("status"))
     recorded = run.manifest.get("reasons") or [] if status == "invalid" else []
     return Summary(
@@ -152,26 +176,64 @@ def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) ->
         title=tuple(_title(run.manifest, setup)),
         baseline=setup.baseline,
         passes=rows,
-        sources=tuple(_source_rows(frame, setup)),
-        loads=() if setup.simulated else tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
+        sources=tuple(_source_rows(frame, setup)) if setup.tiered else (),
+        loads=()
+        if setup.simulated or not setup.tiered
+        else tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
         first_reads=costs,
         stalls=tuple(found for arm in setup.arms if (found := stalls_of(run, arm)) is not None),
         prediction=compare(run),
         rates=rates,
         sentences=()
         if one_pass_log
-        else tuple(simulated.read(measured, setup) if setup.simulated else reading.read(measured, costs, setup)),
-        notes=(*validity.notes(run), *_disagreement(rows), *spread.outlier_note(far, labels), *reading.unsteady(costs)),
-        reasons=tuple(dict.fromkeys([*recorded, *validity.check(run)])),
+        else tuple(crossover.read(back) if back else (*_sentences(measured, costs, short, wasted, shared, setup), *_over_link(setup))),
+        notes=(
+            *validity.notes(run),
+            *_disagreement(rows),
+            *spread.outlier_note(far, labels),
+            *reading.unsteady(costs),
+            *pressure_reading.unsteady(short),
+            *controls.notes,
+        ),
+        reasons=tuple(dict.fromkeys([*recorded, *validity.check(run), *controls.reasons])),
         documents=tuple(_document_rows(frame, labels, setup)) if per_document else None,
         scheduled=tuple(scheduled_rows(run, labels, setup)),
         repeats=tuple(spread.repeat_rows(frame, labels, setup.arms)) if per_repeat else None,
         limits=limits(run, frame, setup),
+        controls=controls,
+        pressure=short,
+        sharing=shared,
+        fragmentation=wasted,
+        crossover=back,
+        link=setup.link,
     )
+
+
+def _sentences(
+    measured: Sequence[reading.Measured],
+    costs: Sequence[FirstRead],
+    short: Sequence[pressure.PressureRow],
+    wasted: Sequence[fragmentation.FragmentationRow],
+    shared: Sequence[sharing.SharingRow],
+    setup: Setup,
+) -> Iterable[str]:
+    """What reads the tables for the user."""
+    if not setup.tiered:
+        read = (pressure_reading.read(short, setup), fragmentation_reading.read(wasted, setup), sharing_reading.read(shared, setup))
+        return [sentence for sentences in read for sentence in sentences]
+    return simulated.read(measured, setup) if setup.simulated else reading.read(measured, costs, setup)
+
+
+def _over_link(setup: Setup) -> Iterator[str]:
+    """Under which condition all of that holds."""
+    if setup.link is not None:
+        yield f"All of this is over a {setup.link}."
 
 
 def _rates(run: Run, setup: Setup) -> Mapping[str, Any] | None:
     """The rates of the predicted times: a simulated run's own; of a measured one, what its requests tell."""
+    if not setup.tiered:
+        return None
     if setup.simulated:
         return setup.rates
     try:
@@ -193,17 +255,34 @@ def _title(manifest: dict[str, Any], setup: Setup) -> Iterator[str]:
     if trace := setup.replay:
         prompt, output = trace.prompt_tokens / trace.requests, trace.output_tokens / trace.requests
         yield f"{trace.trace}: {trace.requests:,} of {prompt:,.0f} + {output:,.0f}"
+    if config.get("lengths") is not None:
+        count = (manifest.get("workload") or {}).get("requests_per_pass")
+        yield f"{'' if count is None else f'{count:,} '}requests of {Path(config['lengths']).name}"
+    if not setup.tiered and "requests" in config:
+        yield f"{config['requests']:,} requests of {config['prompt_tokens']} + {config['output_tokens']}"
+    if (context := config.get("context")) is not None:
+        yield f"history of {context:,}"
+    if "beams" in config:
+        yield f"{_several(config['n'], 'sample')}, {_several(config['beams'], 'beam')}"
+    if "max_length" in config:
+        yield f"at most {config['max_length']:,}"
     if setup.device_tokens is not None:
         yield f"pool {setup.device_tokens:,}"
     for arm in setup.arms:
         if (size := setup.host_tokens.get(arm)) is not None:
             yield f"{arm} tier {size:,}"
     if setup.working_set_ratio is not None:
-        yield f"working set {setup.working_set_ratio:.1f}x"
+        yield f"{'working set' if setup.tiered else 'needed'} {setup.working_set_ratio:.1f}x"
+    if setup.link is not None:
+        yield setup.link
     if (concurrency := setup.concurrency or 1) > 1:
         yield f"concurrency {concurrency}"
     if (repeats := config.get("repeats", 1)) > 1:
         yield f"{repeats} repeats"
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _pass_rows(

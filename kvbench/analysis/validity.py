@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kvbench.analysis import replay, servers
+from kvbench.analysis import fragmentation_checks, pressure_checks, replay, servers, sharing_checks
 from kvbench.analysis.prediction import compare
 from kvbench.analysis.setup import IN_ORDER, Setup, read_setup
 from kvbench.runfolder import Run
@@ -28,6 +28,9 @@ def check(run: Run) -> list[str]:
         *_tier_never_hit(run, setup),
         *_silent_tier(run, setup),
         *_not_as_predicted(run),
+        *pressure_checks.reasons(run, setup),
+        *fragmentation_checks.reasons(run, setup),
+        *sharing_checks.reasons(run, setup),
     ]
 
 
@@ -43,6 +46,9 @@ def notes(run: Run) -> list[str]:
         *replay.notes(setup),
         *_tier_sizes(run, setup),
         *servers.notes(run),
+        *pressure_checks.notes(run, setup),
+        *fragmentation_checks.notes(run, setup),
+        *sharing_checks.notes(run, setup),
     ]
 
 
@@ -62,14 +68,15 @@ def _failures(run: Run) -> Iterator[str]:
 def _warm_first_pass(run: Run, setup: Setup) -> Iterator[str]:
     """A hit on a document's first reading in pass 0, unless documents may share their heads: the cache was not cold.
 
-    The first reading, so that ``zipf`` as first pass, which reads a document twice, is checked as well.
+    The first reading, so that ``zipf`` as first pass, which reads a document twice, is checked as well. A prompt found whole is no hit, of
+    which the last token is always computed: it was shared with another answer to it.
     """
     if setup.own_documents or setup.config.get("overlap", 0) > 0:
         return
     read: set[tuple[Any, ...]] = set()
     warm: dict[str, list[Line]] = {}
     for line in run.requests:
-        if line["pass_index"] != 0:
+        if line["pass_index"] != 0 or _cached(line) == line["prompt_tokens"]:
             continue
         document = (line["arm"], line["repeat"], line["doc_id"])
         shares = setup.replay is not None and line["position"] > 0  # prompts of a trace may begin as earlier ones did
@@ -229,13 +236,13 @@ def _simulated(setup: Setup) -> Iterator[str]:
 
 
 def _not_predicted(run: Run, setup: Setup) -> Iterator[str]:
-    if setup.profile is None and run.passes and not any(line.get("prediction") for line in run.passes):
+    if setup.tiered and setup.profile is None and run.passes and not any(line.get("prediction") for line in run.passes):
         yield "hits are not predicted: the cache semantics of this server are not known"
 
 
 def _nothing_to_show(setup: Setup) -> Iterator[str]:
     """Setups in which no tier can make a difference."""
-    if setup.fits:
+    if setup.tiered and setup.fits:
         remedy = "lower --kv-tokens" if setup.own_documents or setup.replay else "raise --docs or lower --kv-tokens"
         sizes = f"the working set ({setup.working_set:,}) fits the pool ({setup.device_tokens:,})"
         yield f"fits: {sizes}: no tier can show here; {remedy}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -11,7 +12,21 @@ from typer.core import TyperCommand
 
 
 class PanelCommand(TyperCommand):
-    """A command whose help groups its options by their panel, in the order in which the panels first appear."""
+    """A command whose help groups its options by their panel, in the order in which the panels first appear.
+
+    ``bare``: options that may be given without their value, with what they then mean. A word behind one is its value only if it looks like
+    an address, so that it may stand before an argument.
+    """
+
+    bare: Mapping[str, str] = MappingProxyType({})
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words, a value filled in behind an option that lacks its own."""
+        filled = [
+            f"{word}={self.bare[word]}" if word in self.bare and ":" not in after and after != "auto" else word
+            for word, after in zip(args, [*args[1:], ""], strict=False)
+        ]
+        return list(super().parse_args(ctx, filled))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each panel."""
@@ -46,11 +61,15 @@ class LazyCommand(TyperCommand):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
-def build_command(function: Callable[..., None], name: str, example: str) -> TyperCommand:
-    """The command of a function with typer's annotations; its docstring is the help, which ends with the example."""
+def build_command(function: Callable[..., None], name: str, example: str, bare: Mapping[str, str] = MappingProxyType({})) -> TyperCommand:
+    """The command of a function with typer's annotations; its docstring is the help, which ends with the example.
+
+    ``bare``: as :attr:`PanelCommand.bare`.
+    """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=PanelCommand, epilog=f"\b\nExample:\n  {example}")(function)
     command = typer.main.get_command(app)
-    if not isinstance(command, TyperCommand):
+    if not isinstance(command, PanelCommand):
         raise TypeError(f"{name} is not one command")
+    command.bare = bare
     return command

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from kvbench.settings import Setting, Settings, flag
 
-PANELS = ("Workload", "Model and pool", "Host tier", "Engine", "Simulator", "vLLM server", "Times", "Run")
+PANELS = ("Workload", "Requests at once", "Model and pool", "Host tier", "Engine", "Simulator", "vLLM server", "Times", "Run")
 
 
 def with_options(function: Callable[..., None], kind: type[Settings]) -> Callable[..., None]:

@@ -1,7 +1,8 @@
-"""``kvbench report``: show a run folder again, in any format."""
+"""``kvbench report``: show a run folder again, or several beside each other, in any format."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +14,7 @@ from kvbench.cli.commands import build_command
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvbench.analysis.side_by_side import SideBySide
     from kvbench.analysis.summary import Summary
     from kvbench.reports.run_plots import Plot
     from kvbench.runfolder import Run
@@ -29,8 +31,10 @@ def build() -> TyperCommand:
 
 
 def report(
-    run_dir: Annotated[
-        Path | None, typer.Argument(metavar="[RUN_DIR]", show_default=False, help="Run folder, as `kvbench run --out` makes it.")
+    run_dirs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUN_DIR]...", show_default=False,
+                       help="Run folder, as `kvbench run --out` makes it. Several, or the folder of a sweep: side by side."),
     ] = None,
     csv: Annotated[
         list[Path] | None,
@@ -58,8 +62,12 @@ def report(
     plots: Annotated[
         Path | None,
         typer.Option("--plots", metavar="DIR", show_default=False, rich_help_panel="Output",
-                     help="Write the plots of html (SVG) into this folder too. [default: none]"),
+                     help="Write the plots of html (SVG) into this folder too; of several runs, the curve. [default: none]"),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", rich_help_panel="Output",
+                           help="Of several runs, show each one's whole report (terminal, markdown). [default: off]")
+    ] = False,
     per_document: Annotated[
         bool, typer.Option("--per-document", rich_help_panel="Output",
                            help="Show every request of every pass; csv then has a line for each of them. [default: off]")
@@ -71,22 +79,27 @@ def report(
 ) -> None:  # fmt: skip
     """Show a run again: terminal, markdown, html, csv or json.
 
-    Reads interrupted runs too, and names what had to be skipped; and people's own logs (--csv). Always exits with 0 if it could be
-    read; what speaks against trusting it stands in the report.
+    Reads interrupted runs too, and names what had to be skipped; several runs, or a sweep, side by side; and people's own logs (--csv).
+    Always exits with 0 if it could be read; what speaks against trusting it stands in the report.
     """
     from kvbench.analysis.logfile import parse_map, read_logs
+    from kvbench.analysis.side_by_side import side_by_side
     from kvbench.runfolder import read_run
+    from kvbench.sweepfolder import is_sweep
 
-    if run_dir is None and not csv:
+    if not run_dirs and not csv:
         raise UsageError("Missing argument 'RUN_DIR': name a run folder, or a log (--csv FILE)")
-    if run_dir is not None and csv:
-        raise UsageError(f"{run_dir} and --csv {csv[0]}: a report shows either a run folder or logs")
+    if run_dirs and csv:
+        raise UsageError(f"{run_dirs[0]} and --csv {csv[0]}: a report shows either run folders or logs")
     if map and not csv:
         raise UsageError("--map names the columns of a log, and there is none (--csv FILE)")
     if per_document and per_repeat and format == "csv":
         raise UsageError("--format csv has one kind of line; choose --per-document or --per-repeat")
-    run = read_run(run_dir) if run_dir is not None else read_logs(csv or (), parse_map(map or ()))
-    text = _render(run, format, plots, per_document, per_repeat)
+    if run_dirs and (len(run_dirs) > 1 or is_sweep(run_dirs[0])):
+        text = _render_several(side_by_side(run_dirs, per_document, per_repeat), format, plots, full)
+    else:
+        run = read_run(run_dirs[0]) if run_dirs else read_logs(csv or (), parse_map(map or ()))
+        text = _render(run, format, plots, per_document, per_repeat)
     if file is None:
         output.write(text)
     else:
@@ -102,15 +115,42 @@ def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_r
     summary = summarise(run, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page)
     drawn = _draw(summary, run) if page or plots is not None else ()
     if plots is not None:
-        from kvbench.reports.themed import standalone
-
-        output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in drawn}, plots)
+        _save_plots(drawn, plots)
     if page:
         from kvbench.reports import html
         from kvbench.reports.origin import origin_of
 
         return html.render(summary, drawn, origin_of(run))
     return {"terminal": terminal.render, "markdown": markdown.render, "csv": tabular.csv, "json": tabular.to_json}[format](summary)
+
+
+def _render_several(side: SideBySide, format: str, plots: Path | None, full: bool) -> str:
+    """The report of several runs as text; the curve goes into the folder of plots."""
+    from kvbench.reports import side_by_side, tabular
+
+    drawn: tuple[Plot, ...] = ()
+    if format == "html" or plots is not None:
+        from kvbench.reports.crossover_plot import crossover_plots  # late: matplotlib
+        from kvbench.reports.curve import curve
+
+        drawn = (*crossover_plots(side.crossover), *curve(side))
+    if plots is not None:
+        _save_plots(drawn, plots)
+    if format == "html":
+        from kvbench.reports import side_by_side_page
+
+        return side_by_side_page.render(side, drawn)
+    if format == "csv":
+        return tabular.csv_of_several(side)
+    if format == "json":
+        return tabular.json_of_several(side)
+    return side_by_side.to_markdown(side, full) if format == "markdown" else side_by_side.to_terminal(side, full)
+
+
+def _save_plots(plots: Iterable[Plot], folder: Path) -> None:
+    from kvbench.reports.themed import standalone
+
+    output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in plots}, folder)
 
 
 def _draw(summary: Summary, run: Run) -> tuple[Plot, ...]:

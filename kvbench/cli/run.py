@@ -1,29 +1,33 @@
-"""``kvbench run``: measure an experiment, then read the run folder back and print its table."""
+"""``kvbench run``: measure an experiment, or one for each value of an option; then read what was written back and print its table."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
-from kvbench.cli.levels import level_folder, load_levels
 from kvbench.cli.options import only_given, with_options
-from kvbench.config import RunConfig
-from kvbench.errors import Untrusted
+from kvbench.config import RunConfig, load_config
+from kvbench.errors import RunFailed, Untrusted, UsageError
+
+if TYPE_CHECKING:
+    from kvbench.experiments.session import Finished
+    from kvbench.sweeps.points import Planned
 
 EXAMPLE = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs/first"
 
 
 def build() -> TyperCommand:
     """The command, with an option for each field of the configuration."""
-    return build_command(with_options(run, RunConfig), "run", EXAMPLE)
+    return build_command(with_options(run, RunConfig), "run", EXAMPLE, {"--ray": "local"})
 
 
 def run(
@@ -39,6 +43,29 @@ def run(
             "options given here go over it. [default: none]",
         ),
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            metavar="KEY=V1,V2,...",
+            show_default=False,
+            rich_help_panel="Run",
+            help="A run for each value of any of these options, as reuse=0,0.5,1, a folder each below --out. Values of an option "
+            "that takes commas itself are separated by semicolons, as 'passes=sequential,repeat;sequential,reverse'. Given again "
+            "with the same --out, it goes on with the points that are left. [default: none]",
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="[ADDRESS]",
+            show_default=False,
+            rich_help_panel="Run",
+            help="Spread the points of --sweep over a Ray cluster, one a GPU, or one a node where there are none; without an address over "
+            "one that is started on this machine. [default: off]",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -46,7 +73,7 @@ def run(
             metavar="DIR",
             show_default=False,
             rich_help_panel="Output",
-            help="Run folder to make; one that exists is refused. [default: runs/<time>-<experiment>]",
+            help="Run folder to make; one that exists is refused, but for that of the same --sweep. [default: runs/<time>-<experiment>]",
         ),
     ] = None,
     per_document: Annotated[
@@ -65,35 +92,97 @@ def run(
 
     Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 measured and not to be trusted, 130 interrupted.
     """
-    configs = load_levels(config_file, only_given(given))
-    # Late, so that help and wrong use do not wait for the engine, for pandas and for rich.
+    command: list[str] = ctx.obj["command"]
+    options = only_given(given)
+    words = _sweep_words(options, sweep or [])
+    if ray is not None and not words:
+        raise UsageError("--ray spreads the points of a sweep, and there is none (--sweep KEY=V1,V2,...)")
+    if words:
+        from kvbench.sweeps.points import plan_sweep
+
+        planned = plan_sweep(config_file, options, words, command)
+        _show_sweep(_run_sweep(planned, out, ray, quiet, command), per_document, as_json)
+        return
+    config = load_config(config_file, options)
+    with _terminable():
+        finished = _measure(config, out, quiet, command)
+    # Late, so that help and wrong use do not wait for pandas.
+    from kvbench.analysis.summary import summarise
+    from kvbench.reports import tabular, terminal
+    from kvbench.runfolder import read_run
+
+    summary = summarise(read_run(finished.path), per_document)
+    output.write(tabular.to_json(summary) if as_json else terminal.render(summary))
+    _end_untrusted([*finished.reasons, *summary.reasons])
+
+
+def _sweep_words(options: dict[str, Any], sweep: list[str]) -> list[str]:
+    """What is swept; levels of ``--concurrency`` are taken out of the options, as they are a sweep too."""
+    if "," not in str(options.get("concurrency", "")):
+        return sweep
+    return [f"concurrency={options.pop('concurrency')}", *sweep]
+
+
+def _run_sweep(planned: Planned, out: Path | None, ray: str | None, quiet: bool, command: list[str]) -> Path:
+    """Measure the points that are left; returns the sweep's folder.
+
+    Raises:
+        RunFailed: none of the points could be done.
+    """
+    from kvbench.experiments import session
+    from kvbench.sweepfolder import SweepFolder
+
+    def tell(line: str) -> None:
+        if not quiet:
+            typer.echo(f"kvbench: {line}", err=True)
+
+    parent = out or session.default_folder(planned.configs[0])
+    with _terminable(), SweepFolder.opened(parent, planned.sweep) as folder:
+        if ray is None:
+            from kvbench.sweeps import loop
+
+            loop.run_points(planned, folder, partial(_measure, quiet=quiet, command=command), tell)
+        else:
+            from kvbench.sweeps import ray_cluster
+
+            ray_cluster.run_points(planned, folder, partial(_measure, quiet=True, command=command), tell, ray)
+        points = folder.sweep.points
+        if not any(folder.run_folder(point).exists() for point in points):
+            raise RunFailed(f"no point could be done: {'; '.join(dict.fromkeys(str(point.error) for point in points))}")
+    return parent
+
+
+def _measure(config: RunConfig, out: Path | None, quiet: bool, command: list[str]) -> Finished:
+    """One run, also as a point of a sweep, here or on another machine."""
+    # Late, so that help and wrong use do not wait for the engine and for rich.
     from kvbench.cli import progress
     from kvbench.experiments import session
 
-    parent = None if len(configs) == 1 else out or session.default_folder(configs[0])
-    with _terminable():
-        finished = [
-            session.run(config, out if parent is None else level_folder(parent, config), progress.watcher(quiet), ctx.obj["command"])
-            for config in configs
-        ]
+    return session.run(config, out, progress.watcher(quiet), command)
 
-    from kvbench.analysis.summary import summarise
-    from kvbench.reports import levels, tabular, terminal
-    from kvbench.runfolder import read_run
 
-    summaries = [summarise(read_run(run.path), per_document) for run in finished]
-    if as_json:
-        output.write(tabular.to_json(summaries[0]) if parent is None else tabular.to_json_list(summaries))
-    else:
-        output.write("\n".join(terminal.render(summary) for summary in summaries))
-        if parent is not None:
-            beside = levels.by_level([(config.concurrency, summary) for config, summary in zip(configs, summaries, strict=True)])
-            output.write(f"\nBy concurrency\n{beside}\n")
-    reasons = list(
-        dict.fromkeys(reason for run, summary in zip(finished, summaries, strict=True) for reason in (*run.reasons, *summary.reasons))
-    )
-    if reasons:
-        raise Untrusted(f"measured, and not to be trusted: {'; '.join(reasons)}")
+def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
+    """The report of a sweep, and how it ends.
+
+    Raises:
+        RunFailed: a point could not be done.
+        Untrusted: one is not to be trusted.
+    """
+    from kvbench.analysis.side_by_side import side_by_side
+    from kvbench.reports import side_by_side as report
+    from kvbench.reports import tabular
+
+    side = side_by_side([parent], per_document)
+    output.write(tabular.json_of_several(side) if as_json else report.to_terminal(side, full=False))
+    if failed := list(report.told(side)):
+        count = f"{len(failed)} of {len(side.runs)} points could not be done"
+        raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")
+    _end_untrusted(side.reasons)
+
+
+def _end_untrusted(reasons: Iterable[str]) -> None:
+    if found := list(dict.fromkeys(reasons)):
+        raise Untrusted(f"measured, and not to be trusted: {'; '.join(found)}")
 
 
 @contextmanager

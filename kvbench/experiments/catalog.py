@@ -60,6 +60,18 @@ def make_workload(config: RunConfig, vocab: int, tokenizer: Path, capacity: Devi
         from kvbench.experiments.trace import make_trace
 
         return make_trace(config, vocab, tokenizer)
+    if config.experiment == "pressure":
+        from kvbench.experiments.pressure import make_pressure
+
+        return make_pressure(config, vocab, capacity)
+    if config.experiment == "fragmentation":
+        from kvbench.experiments.fragmentation import make_fragmentation
+
+        return make_fragmentation(config, vocab)
+    if config.experiment == "sharing":
+        from kvbench.experiments.sharing import make_sharing
+
+        return make_sharing(config, vocab)
     from kvbench.experiments.cyclic import make_cyclic
 
     docs = given_or(config.docs, DEFAULT_DOCS)

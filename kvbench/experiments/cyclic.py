@@ -6,7 +6,7 @@ tier then saves is the figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
 from kvbench.config import StudyConfig
 from kvbench.experiments.workload import Size
 from kvbench.records import Place
-from kvbench.runners.base import Pace, Request
+from kvbench.runners.base import ArmSetup, Pace, Request
 from kvbench.workloads.documents import Documents, MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.passes import Pass, plan_passes
 
@@ -28,6 +28,11 @@ class Cyclic:
     passes: list[Pass]
     questions: list[list[int]]
     output_tokens: int
+
+    @property
+    def arms(self) -> Sequence[ArmSetup] | None:
+        """The configuration's tiers."""
+        return None
 
     def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
         """The requests of one pass, in order."""
@@ -113,4 +118,4 @@ def make_cyclic(config: StudyConfig, docs: int, vocab: int, tokenizer: Path) -> 
     questions = [
         make_question(config.seed, config.question_tokens, vocab, plan.index if config.question == "vary" else None) for plan in passes
     ]
-    return Cyclic(documents, passes, questions, config.output_tokens)
+    return Cyclic(documents, passes, questions, config.answer_tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvbench.config import RunConfig
+from kvbench.config import TIERED, RunConfig
 from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
@@ -17,9 +17,10 @@ class Foresight:
 
     def __init__(self, config: RunConfig, backend: Backend, arm: ColdStart) -> None:
         profile, pool = backend.profile(arm.arm), backend.capacity
-        size_unknown = arm.arm != "none" and arm.host_tokens is None
+        size_unknown = arm.setup.tier != "none" and arm.host_tokens is None
         self._predictor: Predictor | None = None
-        if profile is not None and not size_unknown and config.runner != "simulator":  # such a run is a prediction itself
+        simulated = config.runner == "simulator"  # such a run is a prediction itself
+        if profile is not None and not size_unknown and not simulated and config.experiment in TIERED:
             capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
             self._predictor = Predictor(PROFILES[profile], capacity)
 

@@ -12,14 +12,16 @@ from typing import Any
 
 from kvbench.config import RunConfig
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
+from kvbench.experiments.arms import make_arms
 from kvbench.experiments.catalog import make_backend, make_workload
+from kvbench.experiments.controls import control_configs
 from kvbench.experiments.foresight import Foresight
 from kvbench.experiments.manifest import first_manifest, full_manifest
 from kvbench.experiments.watcher import Watcher
 from kvbench.experiments.workload import Workload
 from kvbench.records import PassRecord, RequestRecord
-from kvbench.runfolder import RunFolder, read_run
-from kvbench.runners.base import Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, Request, Runner
+from kvbench.runfolder import RunFolder, control_folder, read_manifest, read_run, set_status
+from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, Request, Runner
 from kvbench.workloads.arrivals import at_rate
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
@@ -34,7 +36,7 @@ class Finished:
 
 
 def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str]) -> Finished:
-    """Run an experiment into a new folder.
+    """Run an experiment into a new folder, and its controls below that.
 
     Args:
         out: the run folder to make; ``None``: :func:`default_folder`.
@@ -45,13 +47,36 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
             status ``interrupted``.
     """
     path = out or default_folder(config)
+    finished, backend = _run_once(config, path, watcher, command)
+    if not config.controls:
+        return finished
+    loaded = backend if config.runner == "engine" else None  # servers are started anew, in a folder of their own
+    try:
+        set_status(path, "running")
+        for name, control in control_configs(config, read_manifest(path)).items():
+            _run_once(control, control_folder(path, name), watcher, command, loaded)
+    except (Exception, KeyboardInterrupt) as error:
+        why = str(error) or "interrupted"
+        set_status(path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"])
+        if isinstance(error, KvbenchError):
+            raise type(error)(f"the controls were not finished: {why}; the run itself was, in {path} (kvbench report {path})") from None
+        raise
+    reasons = _check(path)
+    set_status(path, "invalid" if reasons else "complete", reasons)
+    return Finished(path, reasons)
+
+
+def _run_once(
+    config: RunConfig, path: Path, watcher: Watcher, command: list[str], loaded: Backend | None = None
+) -> tuple[Finished, Backend]:
+    """One run into a new folder; ``loaded``: a backend that holds the model already. Returns the backend too."""
     with RunFolder(path, first_manifest(config, command)) as folder, ExitStack() as stack:
         try:
             watcher.note(f"loading {config.model}")
-            backend = make_backend(config, path, watcher.note)
+            backend = loaded or make_backend(config, path, watcher.note)
             stack.callback(backend.close)
-            workload = _prepare(config, backend, folder, watcher)
-            _measure(config, backend, workload, folder, watcher)
+            workload, arms = _prepare(config, backend, folder, watcher)
+            _measure(config, backend, workload, arms, folder, watcher)
         except KeyboardInterrupt:
             raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
         except KvbenchError as error:
@@ -63,7 +88,7 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
             watcher.ended()
         reasons = _check(path)
         folder.finish("invalid" if reasons else "complete", reasons)
-    return Finished(path, reasons)
+    return Finished(path, reasons), backend
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -71,22 +96,23 @@ def default_folder(config: RunConfig) -> Path:
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{config.experiment}"
 
 
-def _measure(config: RunConfig, backend: Backend, workload: Workload, folder: RunFolder, watcher: Watcher) -> None:
+def _measure(
+    config: RunConfig, backend: Backend, workload: Workload, arms: Sequence[ArmSetup], folder: RunFolder, watcher: Watcher
+) -> None:
     """The loop: every repeat, arm and pass, each arm from a cold runner."""
-    host_tokens: dict[str, int | None] = folder.manifest["capacity"]["host_tokens"]
     clock = Clock()
     for repeat in range(config.repeats):
         if backend.nonce is not None and repeat > 0:  # the servers know the documents of the repeat before
             workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, f"{backend.nonce}/{repeat}")
-        for arm in rotated(config.tier, repeat):
-            start = ColdStart(arm, repeat, host_tokens[arm], folder.path)
+        for arm in rotated(arms, repeat):
+            start = ColdStart(arm, repeat, folder.path)
             runner, foresight = backend.start(start, clock), Foresight(config, backend, start)
             try:
-                folder.describe_arm(arm, runner.describe())
+                folder.describe_arm(arm.name, runner.describe())
                 for plan in workload.passes:
-                    requests, pace = workload.requests(arm, repeat, plan), workload.pace(plan) or _pace(config, plan)
+                    requests, pace = workload.requests(arm.name, repeat, plan), workload.pace(plan) or _pace(config, plan)
                     prediction = foresight.of(requests, pace)
-                    watcher.pass_started(arm, repeat, plan.name)
+                    watcher.pass_started(arm.name, repeat, plan.name)
                     folder.append_pass(_run_pass(runner, requests, pace, prediction, folder, watcher))
             finally:
                 runner.close()
@@ -138,31 +164,35 @@ def _start(record: RequestRecord) -> float:
     return record.scheduled_s if record.sent_s is None else record.sent_s
 
 
-def rotated(arms: tuple[str, ...], repeat: int) -> tuple[str, ...]:
+def rotated(arms: Sequence[ArmSetup], repeat: int) -> list[ArmSetup]:
     """The arms, each repeat beginning one further on, so that no arm always goes first on a machine that heats up or drifts."""
     start = repeat % len(arms)
-    return arms[start:] + arms[:start]
+    return [*arms[start:], *arms[:start]]
 
 
-def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Watcher) -> Workload:
+def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Watcher) -> tuple[Workload, Sequence[ArmSetup]]:
     """Make the workload, refuse what cannot run, complete the manifest, warm up."""
     workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, backend.nonce and f"{backend.nonce}/0")
     for size in workload.sizes():
         backend.check(*size)
-    folder.update(**full_manifest(config, backend, workload))
-    for host_tokens in folder.manifest["capacity"]["host_tokens"].values():
-        backend.check_memory(host_tokens)
+    arms = make_arms(config, backend, workload)
+    folder.update(**full_manifest(config, backend, workload, arms))
+    for arm in arms:
+        backend.check_memory(arm)
     watcher.note("warming up")
     backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
-    watcher.started(config.repeats * len(config.tier) * sum(len(plan.doc_ids) for plan in workload.passes))
-    return workload
+    answers = workload.describe().get("answers") or [len(plan.doc_ids) for plan in workload.passes]
+    watcher.started(config.repeats * len(arms) * sum(answers))
+    return workload, arms
 
 
 def _check(path: Path) -> list[str]:
-    """What the run's own records say against it."""
+    """What the run's own records, and its controls, say against it."""
+    from kvbench.analysis.controls import read_controls
     from kvbench.analysis.validity import check
 
-    return check(read_run(path))
+    run = read_run(path)
+    return [*check(run), *read_controls(run).reasons]
 
 
 def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchError:

@@ -14,7 +14,7 @@ from kvbench.config import RunConfig
 from kvbench.errors import UsageError
 from kvbench.experiments.workload import Size
 from kvbench.records import Place
-from kvbench.runners.base import OpenLoop, Pace, Request
+from kvbench.runners.base import ArmSetup, OpenLoop, Pace, Request
 from kvbench.workloads.arrivals import replayed
 from kvbench.workloads.passes import Pass
 from kvbench.workloads.prompt_text import PromptText
@@ -40,6 +40,11 @@ class TraceReplay:
         """One; a prompt that comes again is the same document."""
         numbers: dict[tuple[int, bytes], int] = {}
         return [Pass("trace", 0, [numbers.setdefault(self._identity(index), len(numbers)) for index in range(len(self.trace))])]
+
+    @property
+    def arms(self) -> Sequence[ArmSetup] | None:
+        """The configuration's tiers."""
+        return None
 
     def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
         """Every request of the trace, in order; their prompts are made when they are sent."""
@@ -116,8 +121,8 @@ def make_trace(config: RunConfig, vocab: int, tokenizer: Path) -> TraceReplay:
     assert config.trace is not None
     file = TraceFile(config.trace, PromptText(tokenizer, "--trace"), config.trace_block_size, vocab)
     trace = load_trace(file, config.limit, config.max_prompt_tokens)
-    own = config.output_tokens if config.overrides_output else None
-    outputs = [max(own or (config.output_tokens if said == UNKNOWN else said), 1) for said in trace.output_tokens]
+    own = config.answer_tokens if config.overrides_output else None
+    outputs = [max(own or (config.answer_tokens if said == UNKNOWN else said), 1) for said in trace.output_tokens]
     return TraceReplay(trace, Prompts(trace, config.seed, vocab), outputs, _times(trace, config))
 
 

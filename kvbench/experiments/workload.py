@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kvbench.runners.base import Pace, Request
+from kvbench.runners.base import ArmSetup, Pace, Request
 from kvbench.workloads.passes import Pass
 
 
@@ -23,6 +23,10 @@ class Workload(Protocol):
     @property
     def passes(self) -> Sequence[Pass]:
         """In the order in which they run."""
+
+    @property
+    def arms(self) -> Sequence[ArmSetup] | None:
+        """What is compared, the baseline first; ``None``: the tiers that the configuration names."""
 
     def requests(self, arm: str, repeat: int, plan: Pass) -> Sequence[Request]:
         """The requests of one pass, in order."""

@@ -84,7 +84,7 @@ def plan_trace(config: PlanConfig) -> TracePlan:
         UsageError: the trace or the model cannot be used, or the sizes do not go together.
     """
     trace = _load(config)
-    outputs = [max(config.output_tokens if config.overrides_output or said == UNKNOWN else said, 1) for said in trace.output_tokens]
+    outputs = [max(config.answer_tokens if config.overrides_output or said == UNKNOWN else said, 1) for said in trace.output_tokens]
     longest = max(map(sum, zip(trace.prompt_tokens, outputs, strict=True)))
     size = config.bytes_per_token or kv_size(config.model, config.kv_dtype, longest).bytes_per_token
     block_size = given_or(config.block_size, trace.block_tokens or DEFAULT_BLOCK_SIZE)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from kvbench.analysis.summary import Summary
 from kvbench.reports import tables
+from kvbench.reports.batches import batch_tables
+from kvbench.reports.controls import controls_table
 from kvbench.reports.layout import HTML
 from kvbench.reports.origin import Origin
 from kvbench.reports.run_plots import Plot
@@ -24,23 +27,33 @@ class _Table:
 
 def render(summary: Summary, plots: Sequence[Plot], origin: Origin) -> str:
     """The page: sentences and reasons first, then tables and plots, notes, where and how it was run, and what it does not show."""
+    return page("page.html.jinja", summary=summary, tables=list(_tables(summary)), lines=list(_lines(summary)), plots=plots, origin=origin)
+
+
+def page(template: str, **values: Any) -> str:
+    """A page from a template of this folder."""
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    page = templates.get_template("page.html.jinja").render(
-        summary=summary, tables=list(_tables(summary)), lines=list(_lines(summary)), plots=plots, origin=origin
-    )
-    return page.encode("utf-8", "replace").decode("utf-8") + "\n"  # names of files may hold what is no letter
+    text = templates.get_template(template).render(**values)
+    return text.encode("utf-8", "replace").decode("utf-8") + "\n"  # names of files may hold what is no letter
+
+
+def table(text: str) -> Markup:
+    """A table, escaped already, with what stands behind it."""
+    element, _, after = text.partition("</table>")
+    return Markup(f"{element}</table>{Markup.escape(after)}")
 
 
 def _tables(summary: Summary) -> Iterator[_Table]:
     for heading, text in _texts(summary):
-        table, _, after = text.partition("</table>")
-        yield _Table(heading, Markup(f"{table}</table>{Markup.escape(after)}"))
+        yield _Table(heading, table(text))
 
 
 def _texts(summary: Summary) -> Iterator[tuple[str, str]]:
+    yield from batch_tables(summary, HTML)
     if not summary.passes:
+        yield from tables.documents_table(summary, HTML)
         return
     times = "predicted TTFT in ms" if summary.simulated else "TTFT in ms"
     yield f"By pass ({times}; tokens of one repeat)", tables.by_pass(summary, HTML)
@@ -49,10 +62,10 @@ def _texts(summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.sources:
         yield "By source (tokens: median of a request)", tables.by_source(summary, HTML)
     yield from tables.sides(summary, HTML)
+    yield from controls_table(summary, HTML)
     if summary.repeats:
         yield f"By repeat ({times})", tables.by_repeat(summary.repeats, HTML)
-    if summary.documents:
-        yield "By document (TTFT: median over repeats)", tables.by_document(summary.documents, HTML)
+    yield from tables.documents_table(summary, HTML)
 
 
 def _lines(summary: Summary) -> Iterator[str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from kvbench.analysis.summary import Summary
 from kvbench.reports import tables
+from kvbench.reports.batches import batch_tables
+from kvbench.reports.controls import controls_table
 from kvbench.reports.layout import MARKDOWN
 
 
@@ -18,6 +20,9 @@ def _sections(summary: Summary) -> Iterator[str]:
     yield f"**{' · '.join(summary.title)}**"
     if summary.passes:
         yield tables.by_pass(summary, MARKDOWN)
+    for heading, table in batch_tables(summary, MARKDOWN):
+        yield heading
+        yield table
     if summary.scheduled:
         yield "From the scheduled time (TTFT with the wait before sending)"
         yield tables.by_schedule(summary.scheduled, MARKDOWN)
@@ -31,14 +36,17 @@ def _sections(summary: Summary) -> Iterator[str]:
     for heading, table in tables.sides(summary, MARKDOWN):
         yield heading
         yield table
+    for heading, table in controls_table(summary, MARKDOWN):
+        yield heading
+        yield table
     if line := tables.rates_line(summary):
         yield line
     if summary.repeats:
         yield "By repeat (TTFT in ms)"
         yield tables.by_repeat(summary.repeats, MARKDOWN)
-    if summary.documents:
-        yield "By document (TTFT: median over repeats)"
-        yield tables.by_document(summary.documents, MARKDOWN)
+    for heading, table in tables.documents_table(summary, MARKDOWN):
+        yield heading
+        yield table
     yield from summary.sentences
     if summary.notes:
         yield "\n".join(f"- note: {note}" for note in summary.notes)

@@ -14,8 +14,11 @@ from matplotlib.figure import Figure
 from kvbench.analysis.points import GAP, ForeseenPoints, PassPoints, Points
 from kvbench.analysis.reading import milliseconds
 from kvbench.analysis.summary import PassRow, Summary
+from kvbench.reports.fragmentation_plot import waste_description, waste_figure
 from kvbench.reports.plots import CPU, NONE, svg
+from kvbench.reports.sharing_plot import held_description, held_figure
 from kvbench.reports.themed import THEME, inline, printable
+from kvbench.reports.timeline import timeline_description, timeline_figure, timeline_title
 
 ARMS = (NONE, CPU, "#c2611f", "#2b8050", "#9a5cc6", "#b5495b")
 """Colours of arms, the baseline first; each stands out from white and from near black."""
@@ -61,14 +64,21 @@ def run_plots(summary: Summary, points: Points) -> tuple[Plot, ...]:
 def _plots(summary: Summary, points: Points) -> Iterator[Plot]:
     ttft = "Predicted TTFT" if summary.simulated else "TTFT"
     arms = list(dict.fromkeys(item.arm for item in points.passes))
+    if wasted := [row for row in summary.fragmentation if row.shares is not None]:
+        yield _plot("waste", "What the slots of the pool were", waste_description(wasted), waste_figure(wasted))
     if any(not np.isnan(item.ttft_ms).all() for item in points.passes):
-        yield _plot("ttft", f"{ttft} by document and pass", _of_passes(points.passes), _passes_figure(points.passes, arms))
+        places = "document and pass" if summary.passes else "request"
+        yield _plot("ttft", f"{ttft} by {places}", _of_passes(points.passes), _passes_figure(points.passes, arms))
     if counted := [row for row in summary.passes if None not in (row.device, row.computed, row.host if row.tier else 0)]:
         yield _plot("tokens", "Prompt tokens by tier", _of_tokens(counted), _tokens_figure(counted))
     if points.sources:
         yield _plot("sources", f"{ttft} by source", _of_sources(points), _sources_figure(points, arms))
     if points.stalls:
         yield _plot("stalls", "Stalls, the longest first", _of_stalls(points), _stalls_figure(points))
+    for item in points.timelines:
+        yield _plot(f"timeline-{item.arm}", timeline_title(item), timeline_description(item), timeline_figure(item))
+    if points.held:
+        yield _plot("blocks", "Blocks held, step by step", held_description(points.held), held_figure(points.held))
     if points.foreseen:
         yield _plot("prediction", "TTFT, predicted against measured", _of_foreseen(points), _foreseen_figure(points, arms))
 

@@ -94,7 +94,7 @@ def by_schedule(rows: Sequence[ScheduledRow], style: Style) -> str:
     return fitting(header, 2, lambda count: [cells(row, count) for row in rows], style)
 
 
-def by_document(rows: Sequence[DocumentRow], style: Style) -> str:
+def by_document(rows: Sequence[DocumentRow], style: Style, noun: str = "document") -> str:
     """Every request of every pass, in the order in which it was read; where anything was predicted, whether it came so."""
     failed = any(row.failed for row in rows)
     predicted = any(row.foreseen for row in rows)
@@ -104,8 +104,15 @@ def by_document(rows: Sequence[DocumentRow], style: Style) -> str:
         told = [_as_predicted(row.foreseen, count)] if predicted else []
         return [row.arm, row.pass_label, row.document, *counts, decimal(row.ttft_ms), *_tiers(row, count), *told]
 
-    header = ["arm", "pass", "document", *(["failed"] if failed else []), "TTFT", *_TIERS, *(["predicted"] if predicted else [])]
+    header = ["arm", "pass", noun, *(["failed"] if failed else []), "TTFT", *_TIERS, *(["predicted"] if predicted else [])]
     return fitting(header, 3, lambda count: [cells(row, count) for row in rows], style)
+
+
+def documents_table(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
+    """Heading and table of the requests one by one, if they were asked for; where no document is read again, they are just requests."""
+    noun = "document" if summary.passes else "request"
+    if summary.documents:
+        yield f"By {noun} (TTFT: median over repeats)", by_document(summary.documents, style, noun)
 
 
 def load_lines(loads: Sequence[LoadCost]) -> Iterator[str]:

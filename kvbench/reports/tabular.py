@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any
 
 import pandas as pd
 
+from kvbench.analysis.fragmentation import Shares
 from kvbench.analysis.prediction import Foreseen
+from kvbench.analysis.side_by_side import SideBySide
 from kvbench.analysis.summary import Summary
+from kvbench.sweepfolder import shown
 
 
 def csv(summary: Summary) -> str:
     """A line for each arm and pass; with the rows by document or by repeat, a line for each of those instead."""
-    if summary.repeats is not None:
-        lines = [_levelled(asdict(row)) for row in summary.repeats]
-    elif summary.documents is not None:
-        lines = [_with_prediction(asdict(row)) for row in summary.documents]
-    else:
-        lines = [_levelled(_with_prediction(asdict(row))) for row in summary.passes]
-    return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
+    return _csv(_lines(summary))
+
+
+def csv_of_several(side: SideBySide) -> str:
+    """The lines of all runs that were measured, each behind the name of its run and the options in which the runs differ."""
+    lines: list[dict[str, Any]] = []
+    for run, summary in side.measured:
+        for line in _lines(summary):
+            named = {f"option_{name}" if name in line else name: _cell(value) for name, value in run.options.items()}
+            lines.append({"run": run.name, **named, **line})
+    return _csv(lines)
 
 
 def to_json(summary: Summary) -> str:
@@ -29,9 +35,40 @@ def to_json(summary: Summary) -> str:
     return _json(summary.to_json())
 
 
-def to_json_list(summaries: Iterable[Summary]) -> str:
-    """Several summaries as one JSON document, a list."""
-    return _json([summary.to_json() for summary in summaries])
+def json_of_several(side: SideBySide) -> str:
+    """Several summaries as one JSON document."""
+    return _json(side.to_json())
+
+
+def _lines(summary: Summary) -> list[dict[str, Any]]:
+    """The rows of a summary; a link that was simulated is named in each."""
+    link = {} if summary.link is None else {"link": summary.link}
+    return [{**line, **link} for line in _rows(summary)]
+
+
+def _rows(summary: Summary) -> list[dict[str, Any]]:
+    if summary.repeats is not None:
+        return [_levelled(asdict(row)) for row in summary.repeats]
+    if summary.documents is not None:
+        return [_with_prediction(asdict(row)) for row in summary.documents]
+    if summary.crossover:
+        return [_levelled(asdict(row)) for row in summary.crossover]
+    if summary.pressure:
+        return [_levelled(asdict(row)) for row in summary.pressure]
+    if summary.fragmentation:
+        return [_levelled(asdict(row)) for row in summary.fragmentation]
+    if summary.sharing:
+        return [_levelled(asdict(row)) for row in summary.sharing]
+    return [_levelled(_with_prediction(asdict(row))) for row in summary.passes]
+
+
+def _csv(lines: list[dict[str, Any]]) -> str:
+    return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
+
+
+def _cell(value: Any) -> Any:
+    """An option in a cell: numbers as they are; empty where it does not apply."""
+    return value if value is None or isinstance(value, (int, float, str)) else shown(value)
 
 
 def _json(value: object) -> str:
@@ -44,6 +81,17 @@ def _levelled(line: dict[str, Any]) -> dict[str, Any]:
     for name, value in line.items():
         if name == "ttft_ms":
             columns |= {"n" if part == "n" else f"ttft_ms_{part}": number for part, number in value.items()}
+        elif name in ("tpot_ms", "itl_ms"):
+            columns |= {f"{name}_{part}": number for part, number in value.items()}
+        elif name == "share_interval":
+            columns["share_low"], columns["share_high"] = value or (None, None)
+        elif name == "speed_interval":
+            columns["speed_low"], columns["speed_high"] = value or (None, None)
+        elif name == "shares":
+            columns |= {f"share_{part.name}": None if value is None else value[part.name] for part in fields(Shares)}
+        elif name == "stalls":
+            columns[name] = value.pop("count")
+            columns |= {f"stall_{kind}_{part}": ms for kind, parts in value.items() for part, ms in (parts or {}).items()}
         elif name == "speedup":
             for statistic in ("p50", "mean"):
                 low, high = value[f"{statistic}_interval"] or (None, None)

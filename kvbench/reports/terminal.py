@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from kvbench.analysis.summary import Summary
 from kvbench.reports import tables
+from kvbench.reports.batches import batch_tables
+from kvbench.reports.controls import controls_table
 from kvbench.reports.layout import TERMINAL, packed, wrapped
 
 
@@ -17,6 +19,8 @@ def render(summary: Summary) -> str:
 def _sections(summary: Summary) -> Iterator[str]:
     title = "\n".join(packed(summary.title))
     yield f"{title}\n{tables.by_pass(summary, TERMINAL)}" if summary.passes else title
+    for heading, table in batch_tables(summary, TERMINAL):
+        yield f"{heading}\n{table}"
     if summary.scheduled:
         yield "From the scheduled time (TTFT with the wait before sending)\n" + tables.by_schedule(summary.scheduled, TERMINAL)
     if summary.sources:
@@ -29,12 +33,14 @@ def _sections(summary: Summary) -> Iterator[str]:
         yield wrapped(tables.prediction_line(summary.prediction))
     for heading, table in tables.sides(summary, TERMINAL):
         yield f"{heading}\n{table}"
+    for heading, table in controls_table(summary, TERMINAL):
+        yield f"{heading}\n{table}"
     if line := tables.rates_line(summary):
         yield wrapped(line)
     if summary.repeats:
         yield "By repeat (TTFT in ms)\n" + tables.by_repeat(summary.repeats, TERMINAL)
-    if summary.documents:
-        yield "By document (TTFT: median over repeats)\n" + tables.by_document(summary.documents, TERMINAL)
+    for heading, table in tables.documents_table(summary, TERMINAL):
+        yield f"{heading}\n{table}"
     if summary.sentences:
         yield "\n".join(wrapped(sentence) for sentence in summary.sentences)
     if summary.notes:

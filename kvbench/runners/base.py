@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,11 +13,19 @@ from kvbench.records import PassTotals, Place, RequestRecord
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to send: exact prompt token ids, and how many tokens to generate (the end-of-text token is ignored)."""
+    """One request to send: exact prompt token ids, and how many tokens to generate (the end-of-text token is ignored).
+
+    ``temperature`` 0 is greedy; else tokens are sampled with ``seed``. ``samples`` above 1: so many answers, each with a seed of its own;
+    ``beams`` above 0: a beam search of that width. Each answer is a record of its own, its id the request's with ``/NUMBER`` behind it.
+    """
 
     place: Place
     prompt: Sequence[int]
     output_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
+    samples: int = 1
+    beams: int = 0
 
 
 class Clock:
@@ -58,13 +66,51 @@ class DeviceCapacity:
 
 
 @dataclass(frozen=True, slots=True)
-class ColdStart:
-    """What one arm and repeat starts from. ``host_tokens`` ``None``: no host tier. ``folder``: where logs go."""
+class ArmSetup:
+    """What an arm is: a tier, or what an engine does with its blocks. ``None`` is the run's own size; sizes in tokens.
 
-    arm: str
+    ``tier`` is what stands beside the pool, and ``host_tokens`` its size (``None``: there is none, or it is unknown). ``swap_tokens``
+    ``None``: who gives way is recomputed. ``allocation`` and ``victim`` are names of policies; ``reserve_tokens`` goes over the first: what
+    is kept for every request. ``contiguous``: a request's slots are one run. ``sample_usage``: each step says how slots are used.
+    """
+
+    name: str
+    tier: str = "none"
+    host_tokens: int | None = None
+    device_tokens: int | None = None
+    block_size: int | None = None
+    swap_tokens: int | None = None
+    allocation: str = "on-demand"
+    victim: str = "newest"
+    reserve_tokens: int | None = None
+    contiguous: bool = False
+    copy_on_write: bool = True
+    prefix_cache: bool = True
+    sample_usage: bool = False
+
+    def differences(self) -> dict[str, Any]:
+        """What of it is not as in a plain arm, for the manifest."""
+        plain = ArmSetup(self.name)
+        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) != getattr(plain, item.name)}
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """What one arm and repeat starts from. ``folder``: where logs go."""
+
+    setup: ArmSetup
     repeat: int
-    host_tokens: int | None
     folder: Path
+
+    @property
+    def arm(self) -> str:
+        """Its name."""
+        return self.setup.name
+
+    @property
+    def host_tokens(self) -> int | None:
+        """Size of its host tier; ``None``: there is none."""
+        return self.setup.host_tokens
 
 
 class Runner(Protocol):
@@ -74,7 +120,7 @@ class Runner(Protocol):
         """What the manifest says of this arm beside its name: ``command``, the servers' command lines; ``None`` where there are none."""
 
     def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        """Run all requests, sent in order at the pace; call ``on_end`` once for each as it ends.
+        """Run all requests, sent in order at the pace; call ``on_end`` once for each answer as it ends.
 
         Changes the runner's cache, which is what later passes meet. Returns only when every store has landed in its tier.
         A request that fails is a record with an error, never an exception.
@@ -126,8 +172,8 @@ class Backend(Protocol):
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
         """Raise ``UsageError``, with the sizes, for a request that could never run; ``name`` says whose it is."""
 
-    def check_memory(self, host_tokens: int | None) -> None:
-        """Raise ``OutOfMemory`` for an arm with a host tier of this size that would not fit."""
+    def check_memory(self, arm: ArmSetup) -> None:
+        """Raise ``OutOfMemory`` for an arm that would not fit the memory there is."""
 
     def warm_up(self, prompt_tokens: int) -> None:
         """Make first use of kernels and memory, with tokens outside the workload and a cache that is thrown away."""

@@ -97,6 +97,7 @@ class FakeEngine(Engine):
     def _compute(self, batch: list[Work]) -> dict[int, int]:
         self.batches.append([(work.sequence, work.start, work.count) for work in batch])
         chosen = {}
+        begin = self._clock()
         for work in batch:
             end = work.start + work.count
             marks = self.marks_of(work.sequence)
@@ -110,6 +111,9 @@ class FakeEngine(Engine):
             assert values == [-mark for mark in keys]
         self.counters.steps += 1
         self.counters.computed_tokens += sum(work.count for work in batch)
+        seconds = self._clock() - begin
+        for work in batch:
+            self._add_compute_time(work, seconds)
         return chosen
 
     def _deliver(self, work: Work, tokens: dict[int, int]) -> list[engine_sequence.Sequence]:

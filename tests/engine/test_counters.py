@@ -26,6 +26,7 @@ def test_a_cold_request_is_computed_and_stored() -> None:
         "swapped_in_bytes": 0,
         "swap_full": 0,
         "copied_blocks": 0,
+        "waited_forks": 0,
         "cancelled": 0,
     }
 
@@ -98,6 +99,6 @@ def test_events_tell_the_life_of_a_request_in_order() -> None:
     engine = FakeEngine(4, host=64, chunk=4)
     engine.run([(tokens(0, 7), 10), (tokens(100, 7), 6)], concurrency=2)
     life = [event["event"] for event in engine.journal.events if event.get("request_id") == "1"]
-    assert life == ["admit", "store", "store", "preempt", "resume", "load", "store", "finish"]
+    assert life == ["admit", "store", "store", "preempt", "resume", "load", "catch up", "store", "finish"]
     times = [float(str(event["time_s"])) for event in engine.journal.events]
     assert times == sorted(times)

@@ -149,6 +149,27 @@ def test_samples_may_be_cancelled_in_any_order(before: int, order: tuple[int, ..
         assert engine.pool.free_blocks == 20
 
 
+@pytest.mark.parametrize("swap", [None, 400])
+def test_a_preempted_sample_leaves_shared_blocks_to_the_others(swap: int | None) -> None:
+    engine = FakeEngine(20, SIZE, swap_tokens=swap, prefix_cache=False)
+    poison(engine)
+    first, second, third = engine.submit_samples("r", tokens(0, 9), 12, SAMPLINGS[:3])
+    for _ in range(3):
+        engine.step()
+    shared, tables = first.block_table[:2], [list(first.block_table), list(third.block_table)]
+    assert [engine.pool.references[block] for block in shared] == [3, 3]
+    engine.scheduler.preempt(second)
+    engine.drain()  # a swap holds what it copies until it has arrived
+    assert [engine.pool.references[block] for block in shared] == [2, 2]
+    assert engine.pool.used_blocks == 2 + 2 * 1  # its tail alone is free
+    assert [first.block_table, third.block_table] == tables
+    while engine.is_busy:
+        engine.step()
+        check_invariants(engine)
+    check_answers(engine, [first, second, third])
+    assert engine.pool.free_blocks == 20
+
+
 def test_a_cancelled_first_sample_computes_the_prompt_for_the_others_and_gives_no_token() -> None:
     engine = FakeEngine(20, SIZE, budget=5)
     first, second = engine.submit_samples("r", tokens(0, 9), 3, SAMPLINGS[:2])

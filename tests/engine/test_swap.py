@@ -309,7 +309,7 @@ def test_events_tell_a_swap_in_order_with_its_bytes() -> None:
     engine = FakeEngine(4, prefix_cache=False, swap_tokens=16)
     engine.run([(tokens(0, 7), 6), (tokens(100, 7), 6)], concurrency=2)
     life = [event for event in engine.take_events() if event.get("request_id") == "1"]
-    assert [event["event"] for event in life] == ["admit", "preempt", "swap out", "resume", "swap in", "finish"]
+    assert [event["event"] for event in life] == ["admit", "preempt", "swap out", "resume", "swap in", "catch up", "finish"]
     assert [(event["tokens"], event["bytes"]) for event in life if str(event["event"]).startswith("swap")] == [(8, 128), (8, 128)]
     assert (life[3]["device"], life[3]["host"], life[3]["swap"]) == (0, 0, 8)
     assert (engine.counters.swapped_out_bytes, engine.counters.swapped_in_bytes) == (128, 128)

@@ -109,3 +109,17 @@ def test_a_run_shows_preemptions_by_the_counters_and_stalls_by_the_stream(tmp_pa
     assert found.stalls <= found.preemptions
     assert f"Preemptions on none: {found.preemptions};" in capsys.readouterr().out
     assert all_gone(mark(), 0)
+
+
+def test_pressure_preempts_where_the_pool_is_short_and_changes_no_token(tmp_path: Path, capsys: Captured) -> None:
+    """Twelve of 200 + 100 tokens, 10 blocks of 32 each at their end, where 95 blocks hold nine. In float32, as above."""
+    workload = ["--requests", "12", "--prompt-tokens", "200", "--output-tokens", "100", "--dtype", "float32"]
+    assert run(tmp_path / "run", "pressure", *workload) == 0
+    ample, recompute = summarise(read_run(tmp_path / "run")).pressure
+    assert (ample.arm, ample.pool_tokens, ample.preemptions) == ("ample", 121 * 32, 0)
+    assert (recompute.arm, recompute.pool_tokens) == ("recompute", 3072)
+    assert recompute.preemptions is not None
+    assert recompute.preemptions > 0
+    assert (recompute.finished, recompute.same_outputs, recompute.compared_outputs) == (12, 12, 12)
+    assert "Preemptions on recompute: " in capsys.readouterr().out
+    assert all_gone(mark(), 0)

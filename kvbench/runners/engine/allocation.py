@@ -23,4 +23,12 @@ def reserve(sequence: Sequence, tokens: int) -> int:
     return sequence.longest
 
 
+def reserve_each(room: int) -> Allocation:
+    """The same room for every sequence, kept from the start: what a server does that does not know how long an output will be.
+
+    No sequence may need more (``check_request``).
+    """
+    return lambda sequence, tokens: room
+
+
 ALLOCATIONS: dict[str, Allocation] = {"on-demand": on_demand, "reserve": reserve}

@@ -10,13 +10,20 @@ from typing import Any
 import psutil
 import torch
 
-from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, RunConfig, given_or
+from kvbench.config import RunConfig
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
-from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
-from kvbench.runners.engine.engine import Engine, EngineConfig, check_request
+from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.engine.allocation import ALLOCATIONS
+from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.floors import measure_floors
+from kvbench.runners.engine.kv_store import KVStore
+from kvbench.runners.engine.link_throttle import ThrottledTransfer
 from kvbench.runners.engine.model import Model, count_parameters, load_model
+from kvbench.runners.engine.refusals import check_request
 from kvbench.runners.engine.runner import EngineRunner, memory_errors
+from kvbench.runners.engine.transfer import Transfer, make_transfer
+from kvbench.runners.engine.victims import VICTIMS
 from kvbench.workloads.draws import Draws
 
 GIB = 2**30
@@ -36,12 +43,12 @@ class EngineBackend:
         """
         self._config = config
         self.chunk_tokens = config.chunk_tokens
-        block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE)
-        self.capacity = DeviceCapacity(given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // block_size * block_size, block_size)
+        block_size = config.pool_block_size
+        self.capacity = DeviceCapacity(config.pool_tokens // block_size * block_size, block_size)
         self._device = _find_device(config.device)
         self._dtype = _find_dtype(config.dtype, self._device)
         weights = count_parameters(config.model) * self._dtype.itemsize
-        _require_memory(self._device, {"weights": weights})
+        _require_memory(self._device, {"weights": weights}, config.smaller)
         with memory_errors():
             self._model: Model = load_model(config.model, self._device, self._dtype, config.compile)
 
@@ -69,8 +76,8 @@ class EngineBackend:
         return tokens
 
     def describe(self) -> dict[str, Any]:
-        """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""
-        shape = self._model.shape
+        """``model`` and ``device`` as the manifest shows them, ``weights_seed``, and ``floors``, measured now, with ``--context``."""
+        config, shape = self._config, self._model.shape
         model = {
             "name": self._model.name,
             "architecture": self._model.architecture,
@@ -86,11 +93,15 @@ class EngineBackend:
         device = {
             "device": self._device.type,
             "threads": torch.get_num_threads(),
+            "decode_attention": self._model.decode_attention,
             "omp_wait": os.environ.get("OMP_WAIT_POLICY") or os.environ.get("GOMP_SPINCOUNT"),
             "gpu": torch.cuda.get_device_name(self._device) if on_gpu else None,
             "driver": f"CUDA {torch.version.cuda}" if on_gpu else None,
+            "link": None if config.link_gbps is None else f"simulated at {config.link_gbps:g} GB/s",
         }
-        return {"model": model, "device": device, "weights_seed": WEIGHT_SEED}
+        with memory_errors():
+            floors = None if config.context is None else measure_floors(self._model, config.context, config.max_batch_tokens)
+        return {"model": model, "device": device, "weights_seed": WEIGHT_SEED, "floors": floors}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
         """Refuse a request that could never run.
@@ -98,7 +109,7 @@ class EngineBackend:
         Raises:
             UsageError: it is longer than the pool or the model allows, with the sizes.
         """
-        check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(None))
+        check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(ArmSetup("none")), self._config.shorter)
 
     def warm_up(self, prompt_tokens: int) -> None:
         """Run a request, and a batch, on an engine that is thrown away: no measured one pays for first use of kernels and memory.
@@ -111,7 +122,7 @@ class EngineBackend:
         blocks = -(-(len(prompt) + 4) // block_size)
         with memory_errors():
             engine = Engine(self._model, EngineConfig(blocks, block_size, budget, None, self._config.chunk_tokens))
-            for batch in ([prompt], [prompt[:1]] * (self._config.concurrency - 1)):  # a compiled model has code of its own for a batch
+            for batch in ([prompt], [prompt[:1]] * (self._config.in_flight - 1)):  # a compiled model has code of its own for a batch
                 for number, tokens in enumerate(batch):
                     engine.submit(f"warm-up-{number}", tokens, 4)
                 while engine.is_busy:
@@ -120,19 +131,17 @@ class EngineBackend:
         gc.collect()
         gc.freeze()  # what torch and the model left is not looked at again: a full collection takes 0.4 s, and may fall into a request
 
-    def check_memory(self, host_tokens: int | None) -> None:
-        """Refuse an arm whose pool and host tier exceed the memory there is.
+    def check_memory(self, arm: ArmSetup) -> None:
+        """Refuse an arm whose pool, host tier and swap space exceed the memory there is.
 
         Raises:
             OutOfMemory: with the sizes.
         """
-        pool = self.capacity.tokens * self.bytes_per_token
-        tier = (host_tokens or 0) * self.bytes_per_token
-        if self._device.type == "cuda":
-            _require_memory(self._device, {"device pool": pool})
-            _require_memory(torch.device("cpu"), {"host tier": tier})
-        else:
-            _require_memory(self._device, {"device pool": pool, "host tier": tier})
+        device = {"device pool": self._engine_config(arm).num_blocks * (arm.block_size or self.capacity.block_size)}
+        host = {"host tier": arm.host_tokens or 0, "swap space": arm.swap_tokens or 0}
+        places = [(self._device, device), (torch.device("cpu"), host)] if self._device.type == "cuda" else [(self._device, device | host)]
+        for place, parts in places:
+            _require_memory(place, {name: tokens * self.bytes_per_token for name, tokens in parts.items() if tokens}, self._config.smaller)
 
     def start(self, arm: ColdStart, clock: Clock) -> EngineRunner:
         """A cold engine.
@@ -141,14 +150,34 @@ class EngineBackend:
             OutOfMemory: pool and tier exceed the memory there is.
         """
         with memory_errors():
-            return EngineRunner(Engine(self._model, self._engine_config(arm.host_tokens), clock), clock)
+            return EngineRunner(Engine(self._model, self._engine_config(arm.setup), clock, transfer=self._make_transfer), clock)
 
     def close(self) -> None:
-        """Nothing is shared by the arms but the model, which goes with the process."""
+        """The model goes with the backend; frozen, its reference cycles would stay, and each run of a sweep would add its weights."""
+        gc.unfreeze()
 
-    def _engine_config(self, host_tokens: int | None) -> EngineConfig:
-        size = self.capacity.block_size
-        return EngineConfig(self.capacity.tokens // size, size, self._config.max_batch_tokens, host_tokens, self._config.chunk_tokens)
+    def _make_transfer(self, store: KVStore) -> Transfer:
+        """The device's own, over the link that is simulated if there is one."""
+        own, rate = make_transfer(store), self._config.link_gbps
+        return own if rate is None else ThrottledTransfer(own, rate * 1e9, store.block_bytes)
+
+    def _engine_config(self, arm: ArmSetup) -> EngineConfig:
+        size = arm.block_size or self.capacity.block_size
+        return EngineConfig(
+            num_blocks=(arm.device_tokens or self.capacity.tokens) // size,
+            block_size=size,
+            max_batch_tokens=self._config.max_batch_tokens,
+            host_tokens=arm.host_tokens,
+            chunk_tokens=self._config.chunk_tokens,
+            swap_tokens=arm.swap_tokens,
+            prefix_cache=arm.prefix_cache,
+            victim=VICTIMS[arm.victim],
+            allocation=ALLOCATIONS[arm.allocation],
+            copy_on_write=arm.copy_on_write,
+            reserve_tokens=arm.reserve_tokens,
+            contiguous=arm.contiguous,
+            sample_usage=arm.sample_usage,
+        )
 
 
 def _find_device(name: str) -> torch.device:
@@ -164,12 +193,12 @@ def _find_dtype(name: str, device: torch.device) -> torch.dtype:
     return dtype
 
 
-def _require_memory(device: torch.device, parts: dict[str, int]) -> None:
+def _require_memory(device: torch.device, parts: dict[str, int], options: str) -> None:
     """Refuse what cannot fit before it is tried: the operating system would end the process without a word."""
     available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     if sum(parts.values()) > available:
         sizes = " + ".join(f"{name} {size / GIB:.2f} GiB" for name, size in parts.items())
         raise OutOfMemory(
             f"{sizes} exceed the {available / GIB:.2f} GiB that are free on {device.type}; "
-            f"lower --kv-tokens, --host-gib or --docs, use a smaller --dtype, or name a smaller --model"
+            f"lower {options}, use a smaller --dtype, or name a smaller --model"
         )

@@ -34,6 +34,11 @@ class BlockPool:
         return len(self._free)
 
     @property
+    def room(self) -> int:
+        """The most blocks that one call of :meth:`allocate` could give."""
+        return len(self._free)
+
+    @property
     def used_blocks(self) -> int:
         """Blocks with at least one reference."""
         return self.num_blocks - len(self._free)
@@ -57,11 +62,11 @@ class BlockPool:
         can be read as views and copied in one piece.
 
         Raises:
-            ValueError: fewer than ``count`` are free (the caller must ask :attr:`free_blocks` first).
+            ValueError: there is no :attr:`room` for ``count`` (the caller must ask first).
         """
-        if count > len(self._free):
-            raise ValueError(f"{count} blocks asked for, {len(self._free)} free")
-        blocks = sorted(self._free.popitem(last=False)[0] for _ in range(count))
+        if count > self.room:
+            raise ValueError(f"{count} blocks asked for, there is room for {self.room}")
+        blocks = self._choose(count)
         for block in blocks:
             self.references[block] = 1
             key = self._key_of.pop(block, None)
@@ -70,6 +75,10 @@ class BlockPool:
                 self.evicted += 1
         self.peak_used = max(self.peak_used, self.used_blocks)
         return blocks
+
+    def _choose(self, count: int) -> list[int]:
+        """Take blocks out of the free ones, ascending."""
+        return sorted(self._free.popitem(last=False)[0] for _ in range(count))
 
     def acquire(self, blocks: Iterable[int]) -> None:
         """Add a reference to each block; a free one leaves the order of reuse and keeps its key."""

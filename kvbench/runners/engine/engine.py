@@ -11,9 +11,12 @@ from dataclasses import asdict, dataclass
 import torch
 
 from kvbench.errors import UsageError
-from kvbench.runners.engine.allocation import Allocation, on_demand, reserve
-from kvbench.runners.engine.attention import PagedStep, Span
+from kvbench.runners.engine.allocation import Allocation, on_demand, reserve_each
+from kvbench.runners.engine.attention import PagedStep
+from kvbench.runners.engine.batch import Batch
+from kvbench.runners.engine.beam_search import BeamSearch
 from kvbench.runners.engine.block_pool import BlockPool
+from kvbench.runners.engine.contiguous_pool import ContiguousPool
 from kvbench.runners.engine.host_tier import HostTier
 from kvbench.runners.engine.journal import Counters, Journal
 from kvbench.runners.engine.key_chain import KeyChain
@@ -21,12 +24,15 @@ from kvbench.runners.engine.kv_store import KVStore
 from kvbench.runners.engine.model import Model
 from kvbench.runners.engine.prefix_cache import PrefixCache
 from kvbench.runners.engine.recovery import Recompute, Recovery
-from kvbench.runners.engine.sampling import GREEDY, Pick, Sampling, choose
+from kvbench.runners.engine.refusals import check_beams, check_fork, check_request
+from kvbench.runners.engine.sampling import GREEDY, Sampling
 from kvbench.runners.engine.scheduler import Admission, Policies, Scheduler, Work
+from kvbench.runners.engine.searches import Searches
 from kvbench.runners.engine.sequence import Sequence
 from kvbench.runners.engine.swap import Swap
 from kvbench.runners.engine.transfer import Transfer, make_transfer
 from kvbench.runners.engine.transit import Held, Transit
+from kvbench.runners.engine.usage import usage
 from kvbench.runners.engine.victims import VictimPolicy, newest
 
 
@@ -36,6 +42,8 @@ class EngineConfig:
 
     ``host_tokens`` ``None``: no host tier; 0: one that holds nothing. ``swap_tokens`` ``None``: a preempted request is recomputed; else it
     is swapped to a space of that size. ``prefix_cache``: blocks of the device pool are found again. ``copy_on_write``: forks share blocks.
+    ``reserve_tokens``: room for so many is kept for each request, in place of what ``allocation`` says. ``contiguous``: what a request is
+    given at once is one run. ``sample_usage``: an event each step says how slots are used.
     """
 
     num_blocks: int
@@ -48,38 +56,9 @@ class EngineConfig:
     victim: VictimPolicy = newest
     allocation: Allocation = on_demand
     copy_on_write: bool = True
-
-
-def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig) -> None:
-    """Refuse what could never run, before anything is measured.
-
-    Raises:
-        UsageError: the prompt is empty, or the request is longer than the pool or the model allows, with the sizes.
-    """
-    if not prompt_tokens:
-        raise UsageError(f"{name}: the prompt holds no token; raise --doc-tokens or --question-tokens")
-    if prompt_tokens + max_tokens > model.max_tokens:
-        raise UsageError(
-            f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens exceed the {model.max_tokens:,} tokens "
-            f"that model {model.name} was made for; shorten the documents"
-        )
-    blocks = -(-(prompt_tokens + max_tokens - 1) // config.block_size)  # the last output token never becomes an input
-    if blocks > config.num_blocks:
-        raise UsageError(
-            f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens need {blocks:,} blocks of {config.block_size}, the "
-            f"pool has {config.num_blocks:,} ({config.num_blocks * config.block_size:,} tokens); "
-            f"--kv-tokens {blocks * config.block_size} holds it"
-        )
-
-
-def check_fork(name: str, config: EngineConfig) -> None:
-    """Refuse forks where room is reserved: the children's would not be.
-
-    Raises:
-        UsageError: the allocation is :func:`~kvbench.runners.engine.allocation.reserve`.
-    """
-    if config.allocation is reserve:
-        raise UsageError(f"{name}: a reservation keeps room for one output; several samples need room taken on demand")
+    reserve_tokens: int | None = None
+    contiguous: bool = False
+    sample_usage: bool = False
 
 
 class Engine:
@@ -103,7 +82,7 @@ class Engine:
         device, chunk_blocks = model.network.device, config.chunk_tokens // config.block_size
         self.store = KVStore(model.shape, config.num_blocks, config.block_size, device, chunks, chunk_blocks, swap_blocks)
         self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens)
-        self.pool = BlockPool(config.num_blocks)
+        self.pool = (ContiguousPool if config.contiguous else BlockPool)(config.num_blocks)
         self.cache = PrefixCache(self.pool, config.block_size, self.host, config.prefix_cache)
         self.transfer = transfer(self.store)
         self.transit = Transit(self.pool)
@@ -111,11 +90,13 @@ class Engine:
         if recovery is None:
             space = (swap_blocks, config.block_size, self.transfer, self.transit, self.journal)
             recovery = Recompute() if config.swap_tokens is None else Swap(*space)
-        policies = Policies(recovery, config.victim, config.allocation, config.copy_on_write)
+        allocation = config.allocation if config.reserve_tokens is None else reserve_each(config.reserve_tokens)
+        policies = Policies(recovery, config.victim, allocation, config.copy_on_write)
         self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.transit.reclaim, self.store.copy_block)
         self._clock = clock
         self._salt = secrets.token_bytes(32)
         self._arrivals = itertools.count()
+        self._searches = Searches(self.scheduler, clock)
 
     @property
     def counters(self) -> Counters:
@@ -131,7 +112,7 @@ class Engine:
         """Queue a request for exactly ``max_tokens`` output tokens.
 
         Raises:
-            UsageError: as :func:`check_request`.
+            UsageError: as :func:`~kvbench.runners.engine.refusals.check_request`.
         """
         check_request(f"request {request_id}", len(prompt), max_tokens, self.model, self.config)
         block_keys, chunk_keys = KeyChain(self.config.block_size, self._salt), KeyChain(self.config.chunk_tokens, self._salt)
@@ -146,7 +127,7 @@ class Engine:
         They are requests ``ID/0``, ``ID/1``, ...; each may end or be cancelled by itself.
 
         Raises:
-            UsageError: as :func:`check_request`, no sampling at all, or :func:`check_fork`.
+            UsageError: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.refusals.check_fork`.
         """
         if not samplings:
             raise UsageError(f"request {request_id}: 0 samples were asked for; ask for 1 or more")
@@ -157,24 +138,33 @@ class Engine:
             first.followers.append(first.fork(f"{request_id}/{number}", sampling, next(self._arrivals)))
         return [first, *first.followers]
 
+    def submit_beams(self, request_id: str, prompt: list[int], max_tokens: int, beams: int) -> BeamSearch:
+        """Queue one prompt for a beam search; its beams are requests as :meth:`submit_samples` makes them, and end together.
+
+        Raises:
+            UsageError: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.refusals.check_beams`.
+        """
+        check_beams(f"request {request_id}", beams, self.model.vocab)
+        search = BeamSearch(self.submit_samples(request_id, prompt, max_tokens, [GREEDY] * beams))
+        self._searches.add(search)
+        return search
+
     def fork(self, parent: Sequence, request_id: str, sampling: Sampling = GREEDY) -> Sequence:
         """A new request that goes on from where an unfinished one is, tokens delivered so far included, and shares its KV.
 
         It arrives now. While the parent has no KV on the device, the child waits in the queue like any other.
 
         Raises:
-            UsageError: :func:`check_fork`.
-            ValueError: the parent has ended.
+            UsageError: :func:`~kvbench.runners.engine.refusals.check_fork`.
+            ValueError: the parent has ended, or is a beam, whose tokens are its search's.
         """
         check_fork(f"request {request_id}", self.config)
         if parent.finished or parent.cancelled:
             raise ValueError(f"request {parent.request_id} has ended")
+        if parent.beam is not None:
+            raise ValueError(f"request {parent.request_id} is a beam")
         child = parent.fork(request_id, sampling, next(self._arrivals))
-        if parent in self.scheduler.running and parent.loading is None:
-            self.scheduler.fork(parent, child)
-        else:
-            self.journal.forked(parent, child)
-            self.scheduler.submit(child)
+        self.scheduler.fork(parent, child)
         return child
 
     def cancel(self, sequence: Sequence) -> None:
@@ -191,11 +181,14 @@ class Engine:
         leader = next((other for other in queued if sequence in other.followers), sequence)
         if leader is not sequence:
             leader.followers.remove(sequence)
+        if sequence.beam is not None:
+            sequence.beam.search.leave(sequence)
         if leader.cancelled and not leader.followers:
             self.scheduler.remove(leader)
 
     def step(self) -> list[Sequence]:
         """Compute one step; returns the sequences it finished, their blocks returned."""
+        finished = self._end(self._searches.choose())  # one may have been cancelled that the others waited for
         plan = self.scheduler.schedule()
         if not plan.work and not plan.preempted:
             self._await_transfer()
@@ -204,10 +197,11 @@ class Engine:
         given = [sequence for work in plan.work for sequence in self._deliver(work, tokens)]
         for work in plan.work:
             self._write_through(work)
+        if self.config.sample_usage and plan.work:
+            self.journal.note("usage", None, **usage(self.scheduler))
+        given += self._searches.choose()
         self.transit.collect()
-        finished = [sequence for sequence in given if sequence.finished]
-        for sequence in finished:
-            self._finish(sequence)
+        finished += self._end(given)
         self._count_evictions()
         return finished
 
@@ -243,30 +237,25 @@ class Engine:
         if not batch:
             return {}
         begin = self._clock()
-        tokens: list[int] = []
-        positions: list[int] = []
-        spans: list[Span] = []
-        rows: list[int] = []
-        sampled: list[Sequence] = []
-        picks: list[Pick] = []
-        for work in batch:
-            spans.append(Span(len(tokens), work.count, work.start, work.sequence.block_table))
-            tokens += work.sequence.tokens[work.start : work.end]
-            positions += range(work.start, work.end)
-            if work.sampled:
-                picks += [Pick(len(rows), sequence.sampling, sequence.output_tokens) for sequence in work.sampled]
-                sampled += work.sampled
-                rows.append(len(tokens) - 1)
-        logits = self.model.logits(tokens, positions, PagedStep(self.store, spans), rows)
-        chosen = choose(logits, picks)
+        flat = Batch(batch)
+        step = PagedStep(self.store, flat.spans, self.model.decoder)
+        chosen = flat.choose(self.model.logits(flat.tokens, flat.positions, step, flat.rows))
         if self.store.device.is_cuda:
             torch.cuda.synchronize()  # a step without a sampled token would otherwise end before its work
         seconds = self._clock() - begin
         self.counters.steps += 1
-        self.counters.computed_tokens += len(tokens)
+        self.counters.computed_tokens += len(flat.tokens)
         for work in batch:
-            _add_compute_time(work, seconds)
-        return {id(sequence): token for sequence, token in zip(sampled, chosen, strict=True)}
+            self._add_compute_time(work, seconds)
+        return chosen
+
+    def _add_compute_time(self, work: Work, seconds: float) -> None:
+        """Put a step's time where it belongs: to the stall it may end, or to the time before the first token."""
+        sequence = work.sequence
+        if sequence.stall is not None:
+            self.journal.caught_up(sequence, sequence.stall, work.rebuilt, seconds)
+        elif not sequence.output_tokens:
+            sequence.compute_s += seconds
 
     def _deliver(self, work: Work, tokens: dict[int, int]) -> list[Sequence]:
         """Count the work as computed, make its full blocks findable, and hand out the new tokens; returns who got one."""
@@ -285,11 +274,7 @@ class Engine:
             given.remove(sequence)
         now = self._clock()
         for member in given:
-            if member.stall is not None:
-                member.stalls.append(member.stall.close(now))
-                member.stall = None
-            member.tokens.append(tokens[id(member)])
-            member.token_times.append(now)
+            member.receive(tokens[id(member)], now)
         return given
 
     def _write_through(self, work: Work) -> None:
@@ -303,11 +288,19 @@ class Engine:
             self.counters.stored_tokens += tokens
             self.journal.note("store", work.sequence, tokens=tokens)
 
+    def _end(self, given: list[Sequence]) -> list[Sequence]:
+        """Finish those of the sequences that got their last token; returns them."""
+        finished = [sequence for sequence in given if sequence.finished]
+        for sequence in finished:
+            self._finish(sequence)
+        return finished
+
     def _finish(self, sequence: Sequence) -> None:
         """Return a finished sequence's blocks; its stores first, so that the order of reuse does not depend on a copy's speed."""
         self.transit.wait(sequence)
+        slots, used = len(sequence.block_table) * self.config.block_size, sequence.computed
         self.scheduler.remove(sequence)
-        self.journal.note("finish", sequence, tokens=sequence.output_tokens)
+        self.journal.note("finish", sequence, tokens=sequence.output_tokens, slots=slots, used=used)
 
     def _count_evictions(self) -> None:
         """Bring the eviction counters up to the pool's and the tier's, with one event for what this step evicted."""
@@ -326,12 +319,3 @@ class Engine:
     def snapshot(self) -> dict[str, int]:
         """The counters as they are now."""
         return asdict(self.counters)
-
-
-def _add_compute_time(work: Work, seconds: float) -> None:
-    """Put a step's time where it belongs: to the stall it may end, or to the time before the first token."""
-    sequence = work.sequence
-    if sequence.stall is not None:
-        sequence.stall.add_step(seconds, work.rebuilt)
-    elif not sequence.output_tokens:
-        sequence.compute_s += seconds

@@ -34,6 +34,8 @@ class Counters:
     """Preemptions that would have swapped and found no room."""
     copied_blocks: int = 0
     """Blocks copied because they were shared (or, without copy-on-write, at the fork)."""
+    waited_forks: int = 0
+    """Forks that found no room for their copy, or no KV to share, and were computed again."""
     cancelled: int = 0
 
 
@@ -81,33 +83,42 @@ class Journal:
         """KV has arrived in the swap space."""
         self.counters.swapped_out_tokens += tokens
         self.counters.swapped_out_bytes += blocks * self._block_bytes
-        self._note_copy("swap out", sequence, tokens, blocks, begin_s)
+        self._note_copy("swap out", sequence, tokens, blocks, self.clock() - begin_s)
 
     def swapped_in(self, sequence: Sequence, loading: Loading) -> None:
         """KV is back on the device."""
-        self.counters.swapped_in_tokens += loading.tokens
-        self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
-        self._add_restoring(sequence, loading)
-        self._note_copy("swap in", sequence, loading.tokens, loading.blocks, loading.begin_s)
+        self._loaded("swap in", sequence, loading)
 
     def stopped_loading(self, sequence: Sequence, loading: Loading) -> None:
         """KV that was on its way back has been given up; it is moved all the same."""
-        self.counters.swapped_in_tokens += loading.tokens
-        self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
-        self._add_restoring(sequence, loading)
+        self._loaded("swap in stopped", sequence, loading)
+
+    def caught_up(self, sequence: Sequence, stall: OpenStall, rebuilt: int, seconds: float) -> None:
+        """A sequence that was preempted had a step, which rebuilt so many tokens of its KV; 0: the first step after."""
+        stall.add_step(seconds, rebuilt)
+        self.note("catch up", sequence, tokens=rebuilt, ms=seconds * 1e3)
 
     def forked(self, parent: Sequence, child: Sequence) -> None:
         """A sequence goes on from where another is."""
         self.note("fork", child, parent=parent.request_id)
+
+    def fork_waits(self, child: Sequence) -> None:
+        """A fork has to wait in the queue."""
+        self.counters.waited_forks += 1
+        self.note("fork waits", child)
 
     def copied(self, sequence: Sequence, blocks: int) -> None:
         """A sequence got its own copy of blocks that others hold."""
         self.counters.copied_blocks += blocks
         self.note("copy", sequence, blocks=blocks)
 
-    def _note_copy(self, event: str, sequence: Sequence, tokens: int, blocks: int, begin_s: float) -> None:
-        self.note(event, sequence, tokens=tokens, bytes=blocks * self._block_bytes, ms=(self.clock() - begin_s) * 1e3)
-
-    def _add_restoring(self, sequence: Sequence, loading: Loading) -> None:
+    def _loaded(self, event: str, sequence: Sequence, loading: Loading) -> None:
+        seconds = self.clock() - loading.begin_s
+        self.counters.swapped_in_tokens += loading.tokens
+        self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
         if sequence.stall is not None:
-            sequence.stall.restoring_s += self.clock() - loading.begin_s
+            sequence.stall.restoring_s += seconds
+        self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
+
+    def _note_copy(self, event: str, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
+        self.note(event, sequence, tokens=tokens, bytes=blocks * self._block_bytes, ms=seconds * 1e3)

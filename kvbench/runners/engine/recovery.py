@@ -12,7 +12,7 @@ class Recovery(Protocol):
     """What a preemption does with the sequence's KV. No method changes a sequence's tokens.
 
     The next step of a sequence that comes back goes on from ``computed``; the last token of every sequence has no KV, so there is always
-    one to compute.
+    one to compute. (A beam that is held has KV of all its tokens, and does not come back before it is given another.)
     """
 
     def preempt(self, sequence: Sequence, pool: BlockPool) -> None:

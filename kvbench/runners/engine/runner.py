@@ -5,22 +5,23 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from kvbench.errors import OutOfMemory
-from kvbench.records import PassTotals, Place, RequestRecord
+from kvbench.records import PassTotals, Place, RequestRecord, digest
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request
 from kvbench.runners.engine import sequence as engine_sequence
 from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.sampling import Sampling
 from kvbench.runners.send_queue import SendQueue
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A request in flight: its length, and when it was due and was sent."""
+    """A request in flight, all its answers: its length, and when it was due and was sent."""
 
     place: Place
     prompt_tokens: int
@@ -46,7 +47,7 @@ class EngineRunner:
             OutOfMemory: the machine or the device ran out while computing.
         """
         engine = self._require_engine()
-        engine.pool.peak_used = engine.pool.used_blocks
+        engine.pool.peak_used, engine.scheduler.peak_running = engine.pool.used_blocks, 0
         gc.collect()  # now, rather than inside a request
         before = engine.snapshot()
         alone = pace == ClosedLoop(1)  # otherwise a step's time is shared with other requests
@@ -56,15 +57,16 @@ class EngineRunner:
             while queue or in_flight:
                 if not in_flight:
                     queue.wait()
-                for request, due in queue.due(len(in_flight)):
+                for request, due in queue.due(len(set(map(id, in_flight.values())))):
                     sent = _Sent(request.place, len(request.prompt), due, self._clock())
-                    in_flight[engine.submit(request.place.request_id, list(request.prompt), request.output_tokens)] = sent
+                    in_flight |= dict.fromkeys(_submit(engine, request), sent)
                 for sequence in engine.step():
                     on_end(self._record(in_flight.pop(sequence), sequence, alone))
             engine.drain()
         after = engine.snapshot()
         evicted, stored, loaded = (after[name] - before[name] for name in ("evicted_tokens", "stored_tokens", "loaded_tokens"))
-        return PassTotals(before, after, engine.pool.peak_used * engine.config.block_size, evicted, stored, loaded)
+        peak_tokens, peak_running = engine.pool.peak_used * engine.config.block_size, engine.scheduler.peak_running
+        return PassTotals(before, after, peak_tokens, evicted, stored, loaded, peak_running=peak_running)
 
     def take_events(self) -> list[dict[str, object]]:
         """The engine's events since the last call."""
@@ -84,7 +86,7 @@ class EngineRunner:
         device, host = sequence.device_hit, sequence.host_hit
         known = device is not None and host is not None
         return RequestRecord(
-            place=sent.place,
+            place=replace(sent.place, request_id=sequence.request_id),
             prompt_tokens=sequence.prompt_tokens,
             prompt_tokens_sent=sent.prompt_tokens,
             output_tokens=sequence.output_tokens,
@@ -103,7 +105,19 @@ class EngineRunner:
             chunk_tokens=[1] * sequence.output_tokens,
             preemptions=sequence.preemptions,
             stalls=sequence.stalls,
+            output_digest=digest(sequence.tokens[sequence.prompt_tokens :]),
         )
+
+
+def _submit(engine: Engine, request: Request) -> list[engine_sequence.Sequence]:
+    """Queue a request; returns what gives its answers."""
+    asked = (request.place.request_id, list(request.prompt), request.output_tokens)
+    sampling = Sampling(request.temperature, request.seed)
+    if request.beams:
+        return engine.submit_beams(*asked, request.beams).sequences
+    if request.samples > 1:
+        return engine.submit_samples(*asked, [sampling.child(number) for number in range(request.samples)])
+    return [engine.submit(*asked, sampling)]
 
 
 @contextmanager

@@ -5,6 +5,9 @@ Under shortage the victim policy says who is preempted (source 000), but never t
 oldest in turn and ends; one that could not run even alone is refused before it is submitted. A preempted request comes back when all of
 its tokens fit the free blocks, before any that arrived later.
 
+A beam that waits for others of its search (:attr:`Sequence.held`) computes nothing and keeps its blocks. If nobody else can run, one
+after the other gives way too, until those that they wait for fit; what was computed of them is kept, so each search gets on.
+
 Preemptions of a request are bounded: between two of them another sequence has taken a block, or returned some, and each takes as many
 as it has once for each time it is admitted.
 """
@@ -17,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kvbench.runners.engine.allocation import Allocation, on_demand
+from kvbench.runners.engine.beam import Beam
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.prefix_cache import Hit, PrefixCache
 from kvbench.runners.engine.recovery import Recovery
@@ -46,7 +50,16 @@ class Work:
     @property
     def sampled(self) -> list[Sequence]:
         """Whose next token comes from the work's last row: the sequence and its followers, if that row is its last token's."""
-        return [self.sequence, *self.sequence.followers] if self.end == len(self.sequence.tokens) else []
+        return [self.sequence, *self.sequence.followers] if self._is_last and self.sequence.beam is None else []
+
+    @property
+    def searched(self) -> Beam | None:
+        """The beam whose candidates come from the work's last row."""
+        return self.sequence.beam if self._is_last else None
+
+    @property
+    def _is_last(self) -> bool:
+        return self.end == len(self.sequence.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +105,7 @@ class Policies:
 
 
 class Scheduler:
-    """Decides step by step. ``running`` and ``waiting`` are each in order of arrival."""
+    """Decides step by step. ``running`` and ``waiting`` are each in order of arrival; ``peak_running``: the most that ran in one step."""
 
     def __init__(
         self,
@@ -112,6 +125,7 @@ class Scheduler:
         self.reclaim = reclaim
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
+        self.peak_running = 0
         self._journal = journal
         self._copy_block = copy_block
 
@@ -125,12 +139,20 @@ class Scheduler:
         self._continue_running(plan)
         if not plan.preempted:  # whoever just gave way must not come straight back
             self._admit_waiting(plan)
+        if self.running and not plan.work and not plan.preempted and all(sequence.held for sequence in self.running):
+            self._give_way(self.running[-1], plan)
+        self.peak_running = max(self.peak_running, len(self.running))
         return plan
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, whatever its state, and return its blocks."""
         (self.running if sequence in self.running else self.waiting).remove(sequence)
         self.recovery.forget(sequence, self.pool)
+
+    def needed_by_next(self) -> int:
+        """Blocks that the first in the queue must have before it is admitted, its hit's included."""
+        sequence = self._next_waiting()
+        return 0 if sequence is None else self._blocks(self.policies.allocation(sequence, len(sequence.tokens)))
 
     def preempt(self, sequence: Sequence) -> None:
         """Stop a running sequence and put it in the queue; what its blocks do is the recovery policy's."""
@@ -141,8 +163,11 @@ class Scheduler:
         insort(self.waiting, sequence, key=_arrival)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Let a new sequence run with what is computed of a running one; without room for its own copy it waits instead."""
+        """Let a new sequence run with what is computed of another; without room for its own copy, or without KV to share, it waits."""
         self._journal.forked(parent, child)
+        if parent not in self.running or parent.loading is not None:
+            self._wait_as_fork(child)
+            return
         blocks = parent.block_table[: self._blocks(parent.computed)]
         if self.policies.copy_on_write:
             self.pool.acquire(blocks)
@@ -152,16 +177,21 @@ class Scheduler:
                 self._copy_block(source, target)
             self._journal.copied(child, len(blocks))
         else:
-            self.submit(child)
+            self._wait_as_fork(child)
             return
         child.block_table, child.computed, child.published = blocks, parent.computed, parent.published
-        child.device_hit, child.host_hit = child.prompt_tokens, 0
+        if child.device_hit is None:
+            child.device_hit, child.host_hit = child.prompt_tokens, 0
         insort(self.running, child, key=_arrival)
+
+    def _wait_as_fork(self, child: Sequence) -> None:
+        self._journal.fork_waits(child)
+        self.submit(child)
 
     def _continue_running(self, plan: Plan) -> None:
         """Give running sequences their tokens, oldest first."""
         for sequence in list(self.running):
-            if sequence in plan.preempted or not self.recovery.ready(sequence):
+            if sequence in plan.preempted or sequence.held or not self.recovery.ready(sequence):
                 continue
             count = min(len(sequence.tokens) - sequence.computed, plan.budget)
             if count == 0:
@@ -174,12 +204,11 @@ class Scheduler:
 
         ``False`` if it had to give way itself.
         """
-        while self._needed(sequence, tokens) > self.pool.free_blocks:
+        while self._needed(sequence, tokens) > self.pool.room:
             if self.reclaim():  # a victim's blocks may be held by its transfers: waiting is cheaper than the next victim
                 continue
             victim = self.policies.victim(self.running[1:] or self.running)
-            plan.take_back(victim)
-            self.preempt(victim)
+            self._give_way(victim, plan)
             if victim is sequence:
                 return False
         shared = self._shared(sequence)
@@ -187,6 +216,10 @@ class Scheduler:
             self._unshare(sequence, shared)
         sequence.block_table += self.pool.allocate(self._needed(sequence, tokens))
         return True
+
+    def _give_way(self, victim: Sequence, plan: Plan) -> None:
+        plan.take_back(victim)
+        self.preempt(victim)
 
     def _needed(self, sequence: Sequence, tokens: int) -> int:
         """Blocks that a sequence lacks to have ``tokens`` tokens computed, that for a copy of a shared one included."""
@@ -209,22 +242,26 @@ class Scheduler:
 
     def _admit_waiting(self, plan: Plan) -> None:
         """Admit from the head of the queue while the budget lasts and the next one's known tokens fit the free blocks."""
-        while self.waiting and plan.budget > 0:
-            sequence = self.waiting[0]
+        while plan.budget > 0 and (sequence := self._next_waiting()) is not None:
             hit = self.cache.look_up(sequence)
             # A hit block that lies free is taken out of the free ones too, so it cannot serve as room for the rest.
-            free = self.pool.free_blocks - sum(self.pool.is_free(block) for block in hit.blocks)
-            if self._blocks(self.policies.allocation(sequence, len(sequence.tokens))) - len(hit.blocks) > free:
-                if not self.running and self.reclaim():  # otherwise nothing would ever return those blocks
+            room = self.pool.room - sum(self.pool.is_free(block) for block in hit.blocks)
+            if self.needed_by_next() - len(hit.blocks) > room:
+                # Where nothing runs that returns blocks, they come from transfers alone.
+                if all(running.held for running in self.running) and self.reclaim():
                     continue
                 break
-            self.waiting.popleft()
+            self.waiting.remove(sequence)
             self._start(sequence, hit, plan)
             if not self.recovery.ready(sequence):
                 continue
             count = min(len(sequence.tokens) - sequence.computed, plan.budget)
             sequence.block_table += self.pool.allocate(self._needed(sequence, sequence.computed + count))
             plan.give(sequence, count)
+
+    def _next_waiting(self) -> Sequence | None:
+        """The head of the queue; a beam that waits for others has nothing to compute."""
+        return next((sequence for sequence in self.waiting if not sequence.held), None)
 
     def _start(self, sequence: Sequence, hit: Hit, plan: Plan) -> None:
         """Move a sequence to the running ones with its hit's blocks, and room for what comes from the host."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvbench.records import Stall
+from kvbench.runners.engine.beam import Beam
 from kvbench.runners.engine.key_chain import KeyChain
 from kvbench.runners.engine.sampling import GREEDY, Sampling
 from kvbench.runners.engine.stall import OpenStall
@@ -41,6 +42,8 @@ class Sequence:
     followers: list[Sequence] = field(default_factory=list)
     """More samples of the same prompt; they share this one's KV as soon as the prompt is computed, and are nowhere until then."""
     cancelled: bool = False
+    beam: Beam | None = None
+    """Its part in a beam search, which then chooses its tokens."""
 
     block_table: list[int] = field(default_factory=list)
     computed: int = 0
@@ -76,6 +79,11 @@ class Sequence:
         return self.output_tokens >= self.max_tokens
 
     @property
+    def held(self) -> bool:
+        """Whether all its tokens are computed and it waits for other beams of its search; its last one has KV then."""
+        return self.beam is not None and self.beam.candidates is not None
+
+    @property
     def longest(self) -> int:
         """Tokens that will have KV at the end: all but the last."""
         return self.prompt_tokens + self.max_tokens - 1
@@ -84,6 +92,14 @@ class Sequence:
         """Bring both key chains up to the tokens known."""
         self.block_keys.extend(self.tokens)
         self.chunk_keys.extend(self.tokens)
+
+    def receive(self, token: int, now: float) -> None:
+        """Deliver the next token, which ends an open stall."""
+        if self.stall is not None:
+            self.stalls.append(self.stall.close(now))
+            self.stall = None
+        self.tokens.append(token)
+        self.token_times.append(now)
 
     def clear(self) -> None:
         """Forget the block table: nothing is computed."""
@@ -104,3 +120,8 @@ class Sequence:
             arrival,
             token_times=list(self.token_times),
         )
+
+    def follow(self, parent: Sequence) -> None:
+        """Take over another's tokens, and none of its KV; who holds KV gives it up first."""
+        self.tokens, self.reached = list(parent.tokens), parent.reached
+        self.block_keys, self.chunk_keys = parent.block_keys.copy(), parent.chunk_keys.copy()

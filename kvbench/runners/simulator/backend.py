@@ -13,7 +13,7 @@ from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
 from kvbench.rates import Rates
 from kvbench.runfolder import read_run
-from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
@@ -100,10 +100,10 @@ class SimulatorBackend:
         self._longest = max(self._longest, prompt_tokens + output_tokens)
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         if not prompt_tokens:
-            raise UsageError(f"{name}: the prompt holds no token; raise --doc-tokens or --question-tokens")
+            raise UsageError(f"{name}: the prompt holds no token; make it longer")
         if self._max_tokens is not None and prompt_tokens + output_tokens > self._max_tokens:
             limit = f"{self._max_tokens:,} tokens that model {self._config.model} was made for"
-            raise UsageError(f"{size} exceed the {limit}; shorten the documents")
+            raise UsageError(f"{size} exceed the {limit}; {self._config.shorter}")
         block = self.capacity.block_size
         reserved = 0 if self._profile.device is None else self._profile.device.reserved_blocks
         needed = (-(-(prompt_tokens + output_tokens - 1) // block) + reserved) * block
@@ -112,7 +112,7 @@ class SimulatorBackend:
                 f"{size} need a pool of {needed:,} tokens, this one has {self.capacity.tokens:,}; --kv-tokens {needed} holds it"
             )
 
-    def check_memory(self, host_tokens: int | None) -> None:
+    def check_memory(self, arm: ArmSetup) -> None:
         """Nothing is kept but the ids of blocks and chunks."""
 
     def warm_up(self, prompt_tokens: int) -> None:

@@ -30,7 +30,14 @@ class ArmServers:
     """
 
     def __init__(
-        self, tier: str, options: ServerOptions, installation: Installation, folder: Path, repeat: int = 1, port: int | None = None
+        self,
+        tier: str,
+        options: ServerOptions,
+        installation: Installation,
+        folder: Path,
+        repeat: int = 1,
+        port: int | None = None,
+        name: str | None = None,
     ) -> None:
         """Prepare; starts nothing.
 
@@ -41,15 +48,16 @@ class ArmServers:
             folder: where the logs go; it exists.
             repeat: N of the logs' names.
             port: where vLLM listens; ``None``: any free port.
+            name: ARM of the logs' names; ``None``: the tier.
 
         Raises:
             UsageError: an option that the arm needs is missing or wrong.
             RunFailed: the interpreter or the device cannot serve this arm.
         """
-        kind = TIERS[tier]
-        installation.require(lmcache=kind.lmcache)
-        if kind.device is not None and installation.device != kind.device:
-            raise RunFailed(f"--tier {tier}: {kind.describes} needs a GPU, and vLLM {installation.vllm} here runs on the CPU")
+        level = TIERS[tier]
+        installation.require(lmcache=level.lmcache)
+        if level.device is not None and installation.device != level.device:
+            raise RunFailed(f"--tier {tier}: {level.describes} needs a GPU, and vLLM {installation.vllm} here runs on the CPU")
         self.tier = tier
         self._options = options
         self._stack = ExitStack()
@@ -57,7 +65,7 @@ class ArmServers:
         self._lmcache: Server | None = None
         free = free_ports(3)
         self._ports = Ports(port or free[0], free[1], free[2])
-        self._log, self._lmcache_log = (folder / f"{name}-{tier}-r{repeat}.log" for name in ("server", "lmcache"))
+        self._log, self._lmcache_log = (folder / f"{kind}-{name or tier}-r{repeat}.log" for kind in ("server", "lmcache"))
         self._files = _own_folder(options.disk) if tier == "disk" else None
         if self._files is not None:
             self._options = options = replace(options, disk=self._files)

@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 
-from kvbench.config import RunConfig
+from kvbench.config import TIERED, RunConfig
 from kvbench.errors import UsageError
 from kvbench.masking import MASK
-from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.vllm.calls import open_client
 from kvbench.runners.vllm.client import Client, Patience
 from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
@@ -55,9 +55,11 @@ class AttachedBackend:
             with self._open() as http:
                 served[arm], pools[arm] = served_model(http, url), read_pool(http, url)
         _require_same("model", {arm: model.name for arm, model in served.items()})
-        _require_same("pool", {arm: f"{pool.tokens} tokens in blocks of {pool.block_size}" for arm, pool in pools.items()})
-        self._served: ServedModel = served[config.tier[0]]
-        self.capacity: DeviceCapacity = pools[config.tier[0]]
+        self._served: ServedModel = served[config.arms[0]]
+        self._pools, ample = pools, config.experiment == "pressure"
+        alike = {arm: pool for arm, pool in pools.items() if not (ample and arm == "ample")} or pools
+        _require_same("pool", {arm: f"{pool.tokens} tokens in blocks of {pool.block_size}" for arm, pool in alike.items()})
+        self.capacity: DeviceCapacity = next(iter(alike.values()))
         self._facts = _find_facts(config, self._served)
         self._warm_up_tokens = 1
 
@@ -108,10 +110,20 @@ class AttachedBackend:
         longest = self._served.max_tokens
         if longest is not None and prompt_tokens + output_tokens > longest:
             size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
-            raise UsageError(f"{size} exceed the {longest:,} that the server takes; shorten the documents (--doc-tokens)")
+            raise UsageError(f"{size} exceed the {longest:,} that the server takes; {self._config.shorter}")
 
-    def check_memory(self, host_tokens: int | None) -> None:
-        """The servers have theirs."""
+    def check_memory(self, arm: ArmSetup) -> None:
+        """The servers have theirs; one that must have a pool of its own is asked whether it does.
+
+        Raises:
+            UsageError: with the sizes.
+        """
+        pool = self._pools[arm.name]
+        if arm.device_tokens is not None and pool.tokens < arm.device_tokens:
+            raise UsageError(
+                f"--url {arm.name}: all requests at their end need a pool of {arm.device_tokens:,} tokens, the server's has "
+                f"{pool.tokens:,}; start it with a larger one, or lower --requests"
+            )
 
     def warm_up(self, prompt_tokens: int) -> None:
         """Each server is warmed up when its arm starts, with a prompt of this length."""
@@ -132,14 +144,17 @@ class AttachedBackend:
         """Nothing of the servers is ours."""
 
     def _runner(self, url: str, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        salt = f"{self.nonce}/{arm.repeat}"
-        client = Client(url, self._served.name, clock, self._headers, Patience(self._config.request_timeout), cache_salt=salt)
+        salt, ids = f"{self.nonce}/{arm.repeat}", self._config.experiment == "pressure"
+        patience = Patience(self._config.request_timeout)
+        client = Client(url, self._served.name, clock, self._headers, patience, token_ids=ids, cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")
-        warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.concurrency)
+        warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.in_flight)
         if self._config.allow_reset:
             empty(http, url, None)
         settling = Settling(http, url, None, self._config.chunk_tokens, None, STORES_S)
-        return VllmRunner(client, settling, arm.arm != "none", {"command": None, "url": url}, None)
+        own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
+        described = {"command": None, "url": url} | own_pool
+        return VllmRunner(client, settling, arm.setup.tier != "none", described, None)
 
     def _open(self) -> httpx.Client:
         http = open_client()
@@ -158,15 +173,20 @@ def _urls(config: RunConfig) -> dict[str, str]:
         arm, equals, url = word.partition("=")
         if not equals or not url.startswith(("http://", "https://")):
             raise UsageError(f"--url {word}: ARM=http://HOST:PORT is expected, such as none=http://127.0.0.1:8000")
-        if arm not in config.tier:
-            raise UsageError(f"--url {word}: {arm} is no arm of this run; name it with --tier {arm}")
+        if arm not in config.arms:
+            raise UsageError(f"--url {word}: {arm} is no arm of this run; name it with {_naming(config)} {arm}")
         if arm in urls or url.rstrip("/") in urls.values():
             raise UsageError(f"--url {word}: each arm needs a server of its own, named once")
         urls[arm] = url.rstrip("/").removesuffix("/v1")
-    missing = [arm for arm in config.tier if arm not in urls]
-    if missing:
-        raise UsageError(f"--url names no server for arm {missing[0]}; give --url {missing[0]}=URL, or leave the arm out (--tier)")
+    missing = next((arm for arm in config.arms if arm not in urls), None)
+    if missing is not None:
+        raise UsageError(f"--url names no server for arm {missing}; give --url {missing}=URL, or leave the arm out ({_naming(config)})")
     return urls
+
+
+def _naming(config: RunConfig) -> str:
+    """The option that names arms."""
+    return "--tier" if config.experiment in TIERED else "--arm"
 
 
 def _headers(config: RunConfig) -> dict[str, str]:

@@ -15,7 +15,7 @@ import psutil
 
 from kvbench.config import RunConfig
 from kvbench.errors import OutOfMemory, RunFailed, UsageError
-from kvbench.runners.base import Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.calls import open_client
 from kvbench.runners.vllm.client import Client, Patience
@@ -53,7 +53,7 @@ class VllmBackend:
         self._config, self._folder, self._note = config, folder, note
         self.chunk_tokens = config.chunk_tokens
         self._installation: Installation = inspect(find_python(config.vllm_python))
-        self._installation.require(lmcache=any(TIERS[tier].lmcache for tier in config.tier))
+        self._installation.require(lmcache=config.has_tier and any(TIERS[tier].lmcache for tier in config.tier))
         note(f"finding {config.model}")
         model = resolve_model(config.model, self._installation.python)
         self._facts = read_facts(model, config.dtype, self._installation.python)
@@ -118,18 +118,18 @@ class VllmBackend:
         limits = [self._facts.max_tokens, None if self._served is None else self._served.max_tokens]
         longest = min((limit for limit in limits if limit is not None), default=None)
         if longest is not None and prompt_tokens + output_tokens > longest:
-            raise UsageError(f"{size} exceed the {longest:,} that the server takes; shorten the documents (--doc-tokens)")
+            raise UsageError(f"{size} exceed the {longest:,} that the server takes; {self._config.shorter}")
         usable = self.capacity.tokens - self.capacity.block_size  # vLLM never uses block 0
         if prompt_tokens + output_tokens > usable:
-            raise UsageError(f"{size} exceed the pool's {usable:,} usable tokens; raise --kv-tokens or shorten the documents")
+            raise UsageError(f"{size} exceed the pool's {usable:,} usable tokens; raise --kv-tokens, or {self._config.shorter}")
 
-    def check_memory(self, host_tokens: int | None) -> None:
+    def check_memory(self, arm: ArmSetup) -> None:
         """Refuse a tier that exceeds the memory there is.
 
         Raises:
             OutOfMemory: with the sizes.
         """
-        needed, free = 0 if host_tokens is None else host_tokens * self._require_size(), psutil.virtual_memory().available
+        needed, free = 0 if arm.host_tokens is None else arm.host_tokens * self._require_size(), psutil.virtual_memory().available
         if needed > free:
             raise OutOfMemory(
                 f"a tier of {needed / GIB:.2f} GiB exceeds the {free / GIB:.2f} GiB that are free; lower --host-gib or --docs"
@@ -146,7 +146,7 @@ class VllmBackend:
             RunFailed: they do not start, have another pool than was found before, or cannot be emptied.
         """
         with ExitStack() as stack:
-            servers = self._take_spare(arm) or self._started(arm.arm, arm.repeat, arm.host_tokens)
+            servers = self._take_spare(arm) or self._started(arm.setup, arm.repeat)
             stack.callback(servers.stop)
             http = stack.enter_context(open_client())
             runner = self._runner(servers, http, arm, clock)
@@ -159,29 +159,28 @@ class VllmBackend:
             self._spare.stop()
 
     def _runner(self, servers: ArmServers, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        pool = read_pool(http, servers.url)
-        if pool != self.capacity:
-            raise RunFailed(
-                f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {self.capacity.tokens:,}; give --kv-tokens"
-            )
+        pool, asked = read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
+        if pool != DeviceCapacity(asked, self.capacity.block_size):
+            raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
         name = served_model(http, servers.url).name
-        salt = secrets.token_hex(8) if arm.arm == "redis" else None
-        client = Client(servers.url, name, clock, patience=Patience(self._config.request_timeout), cache_salt=salt)
+        salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
+        patience, ids = Patience(self._config.request_timeout), self._config.experiment == "pressure"
+        client = Client(servers.url, name, clock, patience=patience, token_ids=ids, cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")
-        warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.concurrency)
+        warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.in_flight)
         empty(http, servers.url, servers.lmcache_url)
         chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self._config.chunk_tokens
         settling = Settling(http, servers.url, servers.lmcache_url, self._config.chunk_tokens, chunks, STORES_S)
         described = {"command": servers.describe(), "cache_salt": salt}
         watch = Watch(partial(_why_dead, servers), servers.tier_trouble)
-        return VllmRunner(client, settling, arm.arm != "none", described, watch)
+        return VllmRunner(client, settling, arm.setup.tier != "none", described, watch)
 
     def _find_capacity(self) -> DeviceCapacity:
         """The pool: told to the server, or read from one, which the first arm then uses if it has no tier."""
         options = self._options
         if options.blocks is not None and options.block_size is not None:
             return DeviceCapacity(options.blocks * options.block_size, options.block_size)
-        self._spare = self._started("none", 0, None)
+        self._spare = self._started(ArmSetup("none"), 0)
         with open_client() as http:
             self._served = served_model(http, self._spare.url)
             return read_pool(http, self._spare.url)
@@ -194,10 +193,11 @@ class VllmBackend:
             return None
         return spare
 
-    def _started(self, arm: str, repeat: int, host_tokens: int | None) -> ArmServers:
-        self._note(f"starting vLLM for arm {arm}")
-        gib = None if host_tokens is None else host_tokens * self._require_size() / GIB
-        servers = ArmServers(arm, replace(self._options, host_gib=gib), self._installation, self._folder, repeat)
+    def _started(self, arm: ArmSetup, repeat: int) -> ArmServers:
+        self._note(f"starting vLLM for arm {arm.name}")
+        gib = None if arm.host_tokens is None else arm.host_tokens * self._require_size() / GIB
+        options = replace(self._options, host_gib=gib, kv_tokens=arm.device_tokens or self._options.kv_tokens)
+        servers = ArmServers(arm.tier, options, self._installation, self._folder, repeat, name=arm.name)
         servers.start()
         return servers
 
@@ -213,7 +213,8 @@ class VllmBackend:
 
     def _server_options(self, model: str) -> ServerOptions:
         config = self._config
-        kv_tokens = None if config.kv_tokens == "auto" else config.kv_tokens
+        shortage = config.experiment == "pressure"  # in as large a pool as a server takes by itself nothing runs short
+        kv_tokens = None if config.kv_tokens == "auto" and not shortage else config.pool_tokens
         block_size = None if config.block_size == "auto" else config.block_size
         if kv_tokens is not None and block_size is None:
             block_size = CPU_BLOCK_SIZE if self._installation.device == "cpu" else GPU_BLOCK_SIZE

@@ -124,12 +124,14 @@ class Client:
             "prompt": list(request.prompt),
             "max_tokens": request.output_tokens,
             "ignore_eos": True,
-            "temperature": 0,
+            "temperature": request.temperature,
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         if self._cache_salt is not None:
             body["cache_salt"] = self._cache_salt
+        if request.temperature:
+            body["seed"] = request.seed
         if self._token_ids:
             body["return_token_ids"] = True
         return msgspec.json.encode(body)

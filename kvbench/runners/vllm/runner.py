@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvbench.errors import RunFailed
-from kvbench.records import PassTotals, RequestRecord
+from kvbench.records import PassTotals, RequestRecord, digest
 from kvbench.runners.base import ClosedLoop, Pace, Request
 from kvbench.runners.vllm.client import Client
 from kvbench.runners.vllm.counters import Scrape, difference
@@ -133,6 +133,7 @@ class VllmRunner:
             chunk_tokens=exchange.chunk_tokens,
             preemptions=None,
             error=exchange.error,
+            output_digest=None if exchange.token_ids is None else digest(exchange.token_ids),
         )
 
     def _await_death(self) -> str | None:

@@ -1,0 +1,182 @@
+"""The curve of several runs: TTFT p50, speedup and hits over the option in which they differ, a line an arm and pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from kvbench.analysis.reading import milliseconds, times
+from kvbench.analysis.side_by_side import SideBySide
+from kvbench.analysis.summary import PassRow
+from kvbench.reports.plots import svg
+from kvbench.reports.run_plots import ARMS, WIDTH, Plot
+from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
+from kvbench.reports.themed import THEME, inline, printable
+
+ROOM = 2.0
+"""How many times as high as its highest point an axis is at most: a wide interval would flatten all that there is to see."""
+
+FAR_APART = 30
+"""Largest value ÷ smallest above which values are drawn on a scale of powers."""
+
+MARKERS, DASHES = "o^svDP", ("-", "--", ":", "-.")
+LONGEST = 14
+"""Letters of a value's name that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Where each run stands on the x axis, by its name. ``labels``: by place. ``numeric``: by its value; else one after the other."""
+
+    places: Mapping[str, float]
+    labels: Mapping[float, str]
+    numeric: bool
+
+    @property
+    def powers(self) -> bool:
+        """Whether the scale is one of powers."""
+        return self.numeric and min(self.labels) > 0 and max(self.labels) / min(self.labels) > FAR_APART
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One arm and pass over the runs, in the order of the axis. ``baseline``: the arm is that of each of these runs."""
+
+    arm: str
+    pass_label: str
+    baseline: bool
+    places: tuple[float, ...]
+    rows: tuple[PassRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """What is drawn over the runs: its name, the label of its axis, its value in a pass, and the value in words."""
+
+    name: str
+    label: str
+    value: Callable[[PassRow], float | None]
+    words: Callable[[float], str]
+
+
+def curve(side: SideBySide) -> tuple[Plot, ...]:
+    """The plot; none where fewer than two runs have anything to draw."""
+    if len(side.measured) < 2:
+        return ()
+    axis = axis_of(side)
+    lines = _lines(side, axis)
+    panels = [panel for panel in _panels(side) if any(_known(line, panel) for line in lines)]
+    if not panels:
+        return ()
+    names = [panel.name for panel in panels]
+    named = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    title, description = f"{named} by {side.heading}", _in_words(panels[0], lines, axis)
+    with mpl.rc_context(THEME):
+        figure = _figure(panels, lines, axis, side.heading)
+        figure.suptitle(printable(title), fontsize=10, x=0.01, ha="left")
+        return (Plot("curve", title, description, inline(svg(figure), "curve", title, description)),)
+
+
+def axis_of(side: SideBySide) -> Axis:
+    """By value where each run has a number of its own."""
+    runs = [run for run, _ in side.measured]
+    values = [None if side.key is None else run.options.get(side.key) for run in runs]
+    numbers = [float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    numeric = len(set(numbers)) == len(runs)
+    places = numbers if numeric else [float(place) for place in range(len(runs))]
+    return Axis(
+        places={run.name: place for run, place in zip(runs, places, strict=True)},
+        labels={place: run.label for run, place in zip(runs, places, strict=True)},
+        numeric=numeric,
+    )
+
+
+def _panels(side: SideBySide) -> list[_Panel]:
+    ttft = "Predicted TTFT p50" if any(summary.simulated for _, summary in side.measured) else "TTFT p50"
+    speedup = over(side) if over(side) == SPEEDUP else f"{SPEEDUP} {over(side)}"
+    return [
+        _Panel(ttft, f"{ttft} (ms)", lambda row: row.ttft_ms.p50, milliseconds),
+        _Panel(SPEEDUP, speedup, lambda row: row.speedup.p50, times),
+        _Panel("hits", "hits (% of prompt tokens)", _hits, lambda rate: f"{rate:.0f} %"),
+    ]
+
+
+def _hits(row: PassRow) -> float | None:
+    rate = hit_rate(row)
+    return None if rate is None else rate * 100
+
+
+def _lines(side: SideBySide, axis: Axis) -> list[_Line]:
+    found: dict[tuple[str, str], list[tuple[float, PassRow, bool]]] = {}
+    for run, summary in side.measured:
+        for row in summary.passes:
+            found.setdefault((row.arm, row.pass_label), []).append((axis.places[run.name], row, row.arm == summary.baseline))
+    lines = []
+    for (arm, label), items in found.items():
+        places, rows, baseline = zip(*sorted(items, key=lambda item: item[0]), strict=True)
+        lines.append(_Line(arm, label, all(baseline), places, rows))
+    return lines
+
+
+def _known(line: _Line, panel: _Panel) -> list[tuple[float, float, PassRow]]:
+    """Places, values and rows of a line where the value is known; a baseline's speedup over itself tells nothing."""
+    if panel.name == SPEEDUP and line.baseline:
+        return []
+    return [(place, value, row) for place, row in zip(line.places, line.rows, strict=True) if (value := panel.value(row)) is not None]
+
+
+def _figure(panels: Sequence[_Panel], lines: Sequence[_Line], axis: Axis, heading: str) -> Figure:
+    figure = Figure(figsize=(WIDTH, 0.9 + 2.3 * len(panels)), layout="constrained")
+    drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    arms, passes = (list(dict.fromkeys(names)) for names in zip(*((line.arm, line.pass_label) for line in lines), strict=True))
+    for axes, panel in zip(drawn, panels, strict=True):
+        for line in lines:
+            _draw(axes, panel, line, arms.index(line.arm), passes.index(line.pass_label), axis.numeric)
+        axes.set_ylabel(panel.label)
+        highest = max(value for line in lines for _, value, _ in _known(line, panel))
+        axes.set_ylim(0, min(axes.get_ylim()[1], ROOM * highest) if highest > 0 else None)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    _scale(drawn[-1], axis, heading)
+    keys = {label: key for axes in drawn for key, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(keys.values(), keys.keys(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _draw(axes: Any, panel: _Panel, line: _Line, arm: int, index: int, joined: bool) -> None:
+    """A line, dashed by pass and coloured by arm; categories have nothing between them, so their points are not joined."""
+    known = _known(line, panel)
+    if not known:
+        return
+    places, values, rows = zip(*known, strict=True)
+    colour, style = ARMS[arm % len(ARMS)], DASHES[index % len(DASHES)] if joined else ""
+    marker, name = MARKERS[index % len(MARKERS)], printable(f"{line.arm}, {line.pass_label}")
+    axes.plot(places, values, linestyle=style, marker=marker, markersize=5, color=colour, label=name)
+    intervals = [row.speedup.p50_interval for row in rows]
+    if panel.name == SPEEDUP and any(intervals):
+        ends = [interval or (value, value) for interval, value in zip(intervals, values, strict=True)]
+        away = [(max(value - low, 0.0), max(high - value, 0.0)) for value, (low, high) in zip(values, ends, strict=True)]
+        axes.errorbar(places, values, yerr=list(zip(*away, strict=True)), fmt="none", ecolor=colour, capsize=3)
+
+
+def _scale(axes: Any, axis: Axis, heading: str) -> None:
+    axes.set_xlabel(printable(heading))
+    if axis.powers:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(lambda *_: "")
+    if not axis.numeric:
+        axes.set_xlim(-0.5, len(axis.labels) - 0.5)
+    names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in map(printable, axis.labels.values())]
+    tilted = max(map(len, names)) > 6 and len(names) > 4
+    axes.set_xticks(list(axis.labels), names, rotation=30 if tilted else 0, ha="right" if tilted else "center")
+
+
+def _in_words(panel: _Panel, lines: Sequence[_Line], axis: Axis) -> str:
+    parts = []
+    for line in lines:
+        if told := [f"{panel.words(value)} at {axis.labels[place]}" for place, value, _ in _known(line, panel)]:
+            parts.append(f"{line.arm}, {line.pass_label}: {', '.join(told)}")
+    return f"{panel.name}: {'; '.join(parts)}."

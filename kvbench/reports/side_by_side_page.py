@@ -1,0 +1,51 @@
+"""Several runs as one HTML page that needs nothing else: the curve, the table of all, and each run's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from kvbench.analysis.crossover import read
+from kvbench.analysis.side_by_side import SideBySide
+from kvbench.reports import crossover, html
+from kvbench.reports.layout import HTML
+from kvbench.reports.run_plots import Plot
+from kvbench.reports.side_by_side import beside, own_tables, told
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    name: str
+    title: str
+    sentences: tuple[str, ...]
+    tables: tuple[tuple[str, Markup], ...]
+    source: str
+    path: str
+
+
+def render(side: SideBySide, plots: Sequence[Plot]) -> str:
+    """The page."""
+    return html.page(
+        "side_by_side.html.jinja",
+        title=_title(side),
+        side=side,
+        plots=plots,
+        beside=Markup(beside(side, HTML)) if any(summary.passes for _, summary in side.measured) else "",
+        crossover=[(heading, html.table(text)) for heading, text in crossover.tables(side.crossover, HTML)],
+        sentences=list(read(side.crossover)),
+        missing=list(told(side)),
+        runs=list(_runs(side)),
+    )
+
+
+def _title(side: SideBySide) -> str:
+    count = f"{len(side.runs)} runs"
+    return count if side.key is None else f"{count} by {side.heading}: {', '.join(run.label for run in side.runs)}"
+
+
+def _runs(side: SideBySide) -> Iterator[_Run]:
+    for run, summary in side.measured:
+        tables = tuple((heading, html.table(text)) for heading, text in own_tables(summary, HTML))
+        yield _Run(side.titled(run), " · ".join(summary.title), summary.sentences, tables, summary.source, summary.path)

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from compare_errors import NOISE, NOISIER_HITS, Noise, Times
 
+from compare_errors import NOISE, NOISIER_HITS, Noise, Times
 from kvbench.analysis.controls import LEAST_REPEATS, Verdict, judge
 from kvbench.environment import describe_machine
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from common import engine, interleaved, load, median_ms, parse, ratios, reference, report
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from common import engine, interleaved, load, median_ms, parse, ratios, reference, report
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.key_chain import KeyChain
 from kvbench.runners.engine.model import Model

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from common import engine, interleaved, load, median_ms, parse, prompt, ratios, reference, report
 
+from common import engine, interleaved, load, median_ms, parse, prompt, ratios, reference, report
 from kvbench.runners.engine.engine import Engine
 
 TOKENS = 5003

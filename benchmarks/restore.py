@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 import torch
-from common import interleaved, load, median_ms, parse, report
 
+from common import interleaved, load, median_ms, parse, report
 from kvbench.runners.engine.kv_store import KVStore
 from kvbench.runners.engine.transfer import Copy, CpuTransfer
 

@@ -13,7 +13,6 @@ from collections import defaultdict
 from typing import Any
 
 from common import load, parse, prompt, report
-
 from kvbench.runners.engine.engine import Engine, EngineConfig
 from kvbench.runners.engine.model import Model
 

@@ -9,8 +9,8 @@ import argparse
 import json
 
 import torch
-from common import engine, load, prompt
 
+from common import engine, load, prompt
 from kvbench.environment import describe_machine
 
 REQUESTS, PROMPT, STEPS, SHOWN = 8, 512, 10, 8

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from common import PAIRS, engine, interleaved, load, prompt, report
-from vllm_server import complete_all, frozen, vllm_server
 
+from common import PAIRS, engine, interleaved, load, prompt, report
 from kvbench.runners.engine.model import Model
+from vllm_server import complete_all, frozen, vllm_server
 
 REQUESTS, PROMPT, OUTPUT = 8, 512, 128
 

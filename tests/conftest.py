@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from folders import save_model, save_tokenizer
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import Answer, Made, cyclic
 
 from kvbench.analysis.cache import sources
 from kvbench.analysis.setup import read_setup
 from kvbench.analysis.summary import summarise
+from runs import Answer, Made, cyclic
 
 SETUP = read_setup(Made().manifest())
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import PROMPT, Answer, Made, Script, cyclic
 
 from kvbench.analysis.prediction import Foreseen
 from kvbench.analysis.summary import PassRow, Summary, summarise
@@ -19,6 +18,7 @@ from kvbench.analysis.validity import check
 from kvbench.records import PassRecord, RequestError, RequestRecord
 from kvbench.reports import markdown, tabular, terminal
 from kvbench.runfolder import Run
+from runs import PROMPT, Answer, Made, Script, cyclic
 
 
 def predicted(record: PassRecord, exact: bool = True, docs: int = 10) -> PassRecord:

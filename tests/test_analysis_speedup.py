@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import Answer, Made, Script, cyclic
 
 from kvbench.analysis.reading import unsteady
 from kvbench.analysis.speedup import FirstRead
 from kvbench.analysis.summary import PassRow, Summary, summarise
+from runs import Answer, Made, Script, cyclic
 
 # Source 001's table: p50 and mean of ten requests, by arm and pass.
 SOURCE_001 = {

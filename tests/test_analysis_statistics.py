@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import NAMES, Answer, Made, cyclic
 
 from kvbench.analysis.latency import P90_NEEDS, P99_NEEDS, pass_seconds, statistics
 from kvbench.analysis.summary import PassRow, Summary, summarise
 from kvbench.records import RequestError, RequestRecord
 from kvbench.runfolder import read_run
+from runs import NAMES, Answer, Made, cyclic
 
 
 def row(summary: Summary, arm: str, index: int) -> PassRow:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import CHUNK, Answer, Made, Script, cyclic
 
 from kvbench.analysis.validity import check, notes
 from kvbench.records import PassRecord, PassTotals, RequestError, RequestRecord
+from runs import CHUNK, Answer, Made, Script, cyclic
 
 
 def reasons(path: Path, script: Script = cyclic, **made: Any) -> list[str]:

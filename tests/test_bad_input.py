@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import SMALL, save_tokenizer, tree, write_files
 
+from folders import SMALL, save_tokenizer, tree, write_files
 from kvbench.cli.main import main
 
 Captured = pytest.CaptureFixture[str]

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import PROMPT, Answer, Made, cyclic
 
 from kvbench.calibration import calibrate, describe_fit
 from kvbench.errors import UsageError
 from kvbench.rates import Rates
 from kvbench.records import RequestError, RequestRecord
+from runs import PROMPT, Answer, Made, cyclic
 
 TRUE = Rates(prefill=8_000, restore=400_000, overhead_ms=6)
 

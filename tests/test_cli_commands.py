@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from runs import Answer, Made, Script, cyclic, make_record
 
 import kvbench.experiments
 from kvbench.cli import output
@@ -25,6 +24,7 @@ from kvbench.config import RunConfig
 from kvbench.errors import Interrupted, OutOfMemory, RunFailed, UsageError
 from kvbench.experiments.watcher import Silent, Watcher
 from kvbench.records import Place, RequestError
+from runs import Answer, Made, Script, cyclic, make_record
 
 
 @dataclass

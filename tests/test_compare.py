@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import Answer, Made, Script, cyclic
 
 from kvbench.analysis.baseline import Baseline, read_side, reduce
 from kvbench.analysis.compare import Comparison, Line, compare
@@ -26,6 +25,7 @@ from kvbench.records import RequestError
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit
 from kvbench.runfolder import Run, read_run
+from runs import Answer, Made, Script, cyclic
 
 Captured = pytest.CaptureFixture[str]
 REPEATED = Made(repeats=3)

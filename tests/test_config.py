@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import write_files
 
+from folders import write_files
 from kvbench.config import RunConfig, flag, load_config
 from kvbench.errors import UsageError
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import Answer, Made, Script
 
 from kvbench.analysis import controls
 from kvbench.analysis.baseline import reduce
@@ -33,6 +32,7 @@ from kvbench.reports import markdown, tabular, terminal
 from kvbench.runfolder import CONTROLS, Run, control_folder, read_run
 from kvbench.testing.fake_script import Script as ServerScript
 from kvbench.testing.fake_server import serving
+from runs import Answer, Made, Script
 
 SIZES = {"docs": 4, "doc_tokens": 100, "kv_tokens": 320, "block_size": 4, "chunk_tokens": 16, "controls": True}
 Captured = pytest.CaptureFixture[str]

@@ -17,7 +17,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from runs import Answer, Made, cyclic
 
 from kvbench.analysis.points import MOST_PLACES, MOST_POINTS, points_of
 from kvbench.analysis.summary import summarise
@@ -28,6 +27,7 @@ from kvbench.reports.origin import origin_of
 from kvbench.reports.run_plots import Plot, run_plots
 from kvbench.reports.themed import standalone
 from kvbench.runfolder import Run
+from runs import Answer, Made, cyclic
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NASTY = ['<script>alert("x")</script>', "a & b", "\"quoted\" 'twice'", "costs $5 or $6", 'id="#010203"', "文書.txt", "long" * 20]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Answer, Made, cyclic
 
 from kvbench.analysis.frame import request_frame
 from kvbench.analysis.limits import limits
@@ -17,6 +16,7 @@ from kvbench.analysis.summary import summarise
 from kvbench.records import RequestError, RequestRecord
 from kvbench.reports import markdown, tabular, terminal
 from kvbench.runfolder import Run
+from runs import Answer, Made, cyclic
 
 DEFAULT = [
     "whether it comes out the same again: one repeat gives no interval (--repeats 3)",

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import Answer, Made, cyclic
 
 from kvbench.analysis.logfile import parse_map, read_logs
 from kvbench.analysis.summary import PassRow, Summary, summarise
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
+from runs import Answer, Made, cyclic
 
 SOURCE_001 = Path(__file__).parent / "data" / "source_001.csv"
 """Ten requests a pass with the medians and means that source 001 prints; the single values are made up."""

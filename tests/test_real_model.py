@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine.reference import Reference, WatchedEngine, difference
 from tokenizers import Tokenizer
 
+from engine.reference import Reference, WatchedEngine, difference
 from kvbench.runners.engine.model import Model, load_model
 
 FOLDER = os.environ.get("KVBENCH_SMOLLM2")

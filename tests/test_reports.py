@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 
 import pytest
-from runs import Answer, Made, cyclic
 
 from kvbench.analysis.summary import Summary, summarise
 from kvbench.records import RequestError
 from kvbench.reports import markdown, tabular, terminal
+from runs import Answer, Made, cyclic
 
 GOLDEN = """\
 cyclic | engine on cpu | tiny | 10 documents of 5,011 + 14 | pool 21,520

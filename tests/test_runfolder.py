@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runs import Answer, Made, cyclic, make_record
 
 from kvbench.errors import UsageError
 from kvbench.records import PassRecord, PassTotals, Place, RequestError, RequestRecord
 from kvbench.runfolder import RunFolder, read_run
+from runs import Answer, Made, cyclic, make_record
 
 PASS = PassRecord("none", 0, "sequential", 0, 1, 0, 0.5, PassTotals({"steps": 0}, {"steps": 3}, 16, 0, 0, 0))
 

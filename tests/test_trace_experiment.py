@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import VOCAB
-from traces import EXCERPT, hashed, write_trace
 
+from folders import VOCAB
 from kvbench.analysis import validity
 from kvbench.analysis.prediction import compare
 from kvbench.analysis.summary import summarise
@@ -23,6 +22,7 @@ from kvbench.experiments.watcher import Silent
 from kvbench.reports import markdown, terminal
 from kvbench.runfolder import Run, read_run
 from kvbench.runners.base import OpenLoop
+from traces import EXCERPT, hashed, write_trace
 
 BLOCK = 32
 """Tokens of a hash id in the made traces: two blocks of the pool's 16."""

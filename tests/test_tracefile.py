@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import VOCAB, save_tokenizer, words
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import EXCERPT, hashed, read_trace, write_trace
 
+from folders import VOCAB, save_tokenizer, words
 from kvbench.errors import UsageError
 from kvbench.workloads.trace import UNKNOWN, MadeBlocks, Prompts
 from kvbench.workloads.trace_blocks import distinct_blocks
+from traces import EXCERPT, hashed, read_trace, write_trace
 
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
 {% if message['role'] not in ['w1', 'w2'] %}{{ raise_exception('no such role') }}{% endif %}

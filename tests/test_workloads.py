@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import VOCAB, save_tokenizer, words, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 
+from folders import VOCAB, save_tokenizer, words, write_files
 from kvbench.config import DEFAULT_DOCS, given_or, load_config
 from kvbench.errors import UsageError
 from kvbench.experiments.cyclic import Cyclic, make_cyclic

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from engine.driver import FakeEngine, check_answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.driver import FakeEngine, check_answers
 from kvbench.config import RunConfig
 from kvbench.runners.engine.sequence import Sequence
 from kvbench.workloads.history import TwoRequests, arrange

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import VOCAB
 
+from folders import VOCAB
 from kvbench.analysis.sharing import SharingRow, held_blocks
 from kvbench.analysis.summary import Summary, summarise
 from kvbench.cli.main import main

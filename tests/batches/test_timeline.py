@@ -12,10 +12,10 @@ from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
-from engine.driver import FakeEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.driver import FakeEngine
 from kvbench.analysis import timeline as names
 from kvbench.analysis.timeline import Phase, phases, timelines
 from kvbench.cli.main import main

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import PROMPT, Answer, Made, cyclic
 
 from kvbench.config import DEFAULT_DOCS, DEFAULT_KV_TOKENS
 from kvbench.errors import RunFailed, UsageError
@@ -21,6 +20,7 @@ from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
+from runs import PROMPT, Answer, Made, cyclic
 
 RATES = {"prefill_rate": 8700.0, "restore_rate": 570_000.0, "overhead_ms": 30.0}
 

@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import pytest
-from engine.driver import FakeEngine, expected
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.driver import FakeEngine, expected
 from kvbench.runners.profiles import ENGINE, Profile
 from kvbench.runners.simulator.simulator import Capacity, TierTokens, make_simulator
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import write_files
-from runs import Answer, Made, cyclic
 
+from folders import write_files
 from kvbench.analysis.summary import Summary, summarise
 from kvbench.cli.main import main
 from kvbench.config import load_config
@@ -29,6 +28,7 @@ from kvbench.runners.profiles import DOCUMENTS, ENGINE, VLLM
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
 from kvbench.runners.simulator.simulator import Capacity
+from runs import Answer, Made, cyclic
 
 SMALL = {"docs": 3, "doc_tokens": 600, "kv_tokens": 1024}
 Captured = pytest.CaptureFixture[str]

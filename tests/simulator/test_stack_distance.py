@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from traces import mooncake_file
 
 from kvbench.errors import UsageError
 from kvbench.runners.simulator.block_trace import BlockTrace
 from kvbench.runners.simulator.replay import replay
 from kvbench.runners.simulator.stack_distance import hit_curve, smallest_capacities
+from traces import mooncake_file
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from folders import tree
 
 import kvbench
+from folders import tree
 from kvbench.cli.main import main
 from kvbench.cli.run import _measure
 from kvbench.config import RunConfig, load_config

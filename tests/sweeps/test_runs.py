@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import tree
 
+from folders import tree
 from kvbench.cli import progress
 from kvbench.cli.main import main
 from kvbench.config import load_config

@@ -14,8 +14,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from runs import Answer, Made, cyclic
-from test_html_report import Reader
 
 from kvbench.analysis.side_by_side import OneRun, SideBySide, side_by_side
 from kvbench.cli.main import main
@@ -23,6 +21,8 @@ from kvbench.errors import UsageError
 from kvbench.reports.curve import axis_of, curve
 from kvbench.reports.themed import standalone
 from kvbench.sweepfolder import Point, Sweep, SweepFolder
+from runs import Answer, Made, cyclic
+from test_html_report import Reader
 
 Captured = pytest.CaptureFixture[str]
 FORMATS = ["terminal", "markdown", "html", "csv", "json"]

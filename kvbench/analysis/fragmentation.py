@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
+from kvbench.analysis.batches import Line, output_rates, usage_by_pass
 from kvbench.analysis.figures import geometric_mean
 from kvbench.analysis.latency import Statistics, statistics
-from kvbench.analysis.pressure import output_rates
 from kvbench.analysis.setup import Setup
 from kvbench.analysis.speedup import Interval, between_repeats
-from kvbench.runfolder import Run, read_events, read_usage
+from kvbench.runfolder import Run, read_events
 
 NAME = "fragmentation"
-
-Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +81,16 @@ def rows(run: Run, setup: Setup) -> tuple[FragmentationRow, ...]:
         return ()
     usage = usage_by_arm(run)
     base = _at_once(usage.get(setup.baseline or "", ()))
-    rates = {arm: dict(output_rates(run, arm)) for arm in setup.arms}
     found = {arm: [line for line in run.requests if line["arm"] == arm] for arm in setup.arms}
+    rates = {arm: output_rates(lines, (line for line in run.passes if line["arm"] == arm)) for arm, lines in found.items()}
     return tuple(_row(run, arm, lines, usage.get(arm, ()), base, rates, setup) for arm, lines in found.items() if lines)
 
 
 def usage_by_arm(run: Run) -> dict[str, list[Line]]:
-    """The pool's use after each step, by arm, all repeats: an arm's steps lie between the first send and the last end of a repeat."""
-    spans: dict[tuple[str, int], tuple[float, float]] = {}
-    for line in run.requests:
-        begin, end = spans.get(key := (line["arm"], line["repeat"]), (line["scheduled_s"], line["end_s"]))
-        spans[key] = min(begin, line["scheduled_s"]), max(end, line["end_s"])
+    """The pool's use after each step, by arm, all repeats."""
     found: dict[str, list[Line]] = {}
-    for step in read_usage(run.path):
-        arm = next((arm for (arm, _), (begin, end) in spans.items() if begin <= step["time_s"] <= end), None)
-        if arm is not None:
-            found.setdefault(arm, []).append(step)
+    for (arm, _, _), steps in usage_by_pass(run).items():
+        found.setdefault(arm, []).extend(steps)
     return found
 
 

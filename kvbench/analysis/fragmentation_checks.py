@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvbench.analysis.batch_checks import EXACT, differences, dtype_of, unfinished, wrong_lengths
 from kvbench.analysis.fragmentation import NAME, rows
-from kvbench.analysis.pressure_checks import EXACT, differences, dtype_of, unfinished, wrong_lengths
 from kvbench.analysis.setup import Setup
 from kvbench.runfolder import Run
 

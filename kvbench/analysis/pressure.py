@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Any
+from statistics import median
 
+from kvbench.analysis.batches import Line, counted, digests_known, output_rates
 from kvbench.analysis.figures import geometric_mean
 from kvbench.analysis.latency import Statistics, statistics
 from kvbench.analysis.setup import Setup
@@ -15,7 +15,6 @@ from kvbench.analysis.stalls import StallTimes, stall_times
 from kvbench.runfolder import Run
 
 NAME = "pressure"
-Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +56,10 @@ def rows(run: Run, setup: Setup) -> tuple[PressureRow, ...]:
     if setup.config.get("experiment") != NAME:
         return ()
     pools = {arm["name"]: arm.get("device_tokens", setup.device_tokens) for arm in run.manifest.get("arms") or ()}
-    rates = {arm: dict(output_rates(run, arm)) for arm in setup.arms}
     found = {arm: [line for line in run.requests if line["arm"] == arm] for arm in setup.arms}
+    rates = {arm: output_rates(lines, (line for line in run.passes if line["arm"] == arm)) for arm, lines in found.items()}
     base = {(line["repeat"], line["position"]): line for line in found.get(setup.baseline or "", ())}
     return tuple(_row(run, arm, lines, base, pools[arm], rates, setup) for arm, lines in found.items() if lines)
-
-
-def different_outputs(run: Run, setup: Setup) -> Iterator[tuple[Line, Line]]:
-    """Requests whose tokens are not those that the baseline arm gave in the same repeat, with the baseline's request."""
-    base = {(line["repeat"], line["position"]): line for line in run.requests if line["arm"] == setup.baseline}
-    for line in run.requests:
-        other = base.get((line["repeat"], line["position"]))
-        if other is not None and _digests_known(line, other) and line["output_digest"] != other["output_digest"]:
-            yield line, other
 
 
 def _row(
@@ -82,11 +72,12 @@ def _row(
     setup: Setup,
 ) -> PressureRow:
     answered = [line for line in lines if line["error"] is None]
-    counts = _counted(run, arm)
+    passes = [line for line in run.passes if line["arm"] == arm]
+    counts = counted(passes)
     rebuilt, computed = counts.get("recomputed_tokens"), counts.get("computed_tokens")
     ratios = [rate / rates[setup.baseline or ""][repeat] for repeat, rate in rates[arm].items() if repeat in rates[setup.baseline or ""]]
-    pairs = [(line, other) for line in answered if (other := base.get((line["repeat"], line["position"]))) and _digests_known(line, other)]
-    peaks = [peak for line in run.passes if line["arm"] == arm and (peak := line.get("peak_running")) is not None]
+    pairs = [(line, other) for line in answered if (other := base.get((line["repeat"], line["position"]))) and digests_known(line, other)]
+    peaks = [peak for line in passes if (peak := line.get("peak_running")) is not None]
     return PressureRow(
         arm=arm,
         pool_tokens=pool,
@@ -112,23 +103,6 @@ def _row(
     )
 
 
-def output_rates(run: Run, arm: str) -> Iterator[tuple[int, float]]:
-    """Output tokens a second of each repeat that ended."""
-    for line in run.passes:
-        if line["arm"] == arm and line["wall_s"]:
-            requests = [item for item in run.requests if item["arm"] == arm and item["repeat"] == line["repeat"] and item["error"] is None]
-            yield line["repeat"], sum(item["output_tokens"] or 0 for item in requests) / line["wall_s"]
-
-
-def _counted(run: Run, arm: str) -> dict[str, int]:
-    """What each counter grew by in a repeat, in the mean; those only that every repeat has."""
-    passes = [line for line in run.passes if line["arm"] == arm]
-    names = set.intersection(*(set(line["counters_after"]) for line in passes)) if passes else set()
-    return {
-        name: round(fmean(line["counters_after"][name] - line["counters_before"].get(name, 0) for line in passes)) for name in sorted(names)
-    }
-
-
 def _tpot_ms(line: Line) -> float | None:
     """Time per output token after the first."""
     tokens, first, last = line["output_tokens"], line["first_token_s"], line["last_token_s"]
@@ -144,7 +118,3 @@ def _itl_ms(line: Line) -> Iterator[float]:
         if number:
             yield (times[number] - times[number - 1]) * 1e3
         yield from [0.0] * (count - 1)
-
-
-def _digests_known(line: Line, other: Line) -> bool:
-    return line.get("output_digest") is not None and other.get("output_digest") is not None

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
+from kvbench.analysis.batches import Line, PassKey, counted, digests_known, output_rates, usage_by_pass
 from kvbench.analysis.figures import geometric_mean
 from kvbench.analysis.frame import pass_labels
 from kvbench.analysis.latency import Statistics, statistics
 from kvbench.analysis.setup import Setup
 from kvbench.analysis.speedup import Interval, between_repeats
-from kvbench.runfolder import Run, read_usage
+from kvbench.runfolder import Run
 
 NAME = "sharing"
 REFERENCE = "copying"
 """The arm in which nothing is shared: what the others save is beside it."""
-
-Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +99,16 @@ def held_steps(run: Run, setup: Setup) -> tuple[HeldSteps, ...]:
     return tuple(HeldSteps(arm, names[index], tuple(held[arm, 0, index])) for arm, index in keys)
 
 
-def held_blocks(run: Run) -> dict[tuple[str, int, int], list[Held]]:
-    """What the pool held in each step, by arm, repeat and pass index."""
+def held_blocks(run: Run) -> dict[PassKey, list[Held]]:
+    """What the pool held in each step, pass by pass."""
     capacity = run.manifest.get("capacity") or {}
     size, pool = capacity.get("block_size"), capacity.get("device_tokens")
     if not size or not pool:
         return {}
-    spans: dict[tuple[str, int, int], tuple[float, float]] = {}
-    for line in run.requests:
-        key = (line["arm"], line["repeat"], line["pass_index"])
-        begin, end = spans.get(key, (line["scheduled_s"], line["end_s"]))
-        spans[key] = min(begin, line["scheduled_s"]), max(end, line["end_s"])
-    found: dict[tuple[str, int, int], list[Held]] = {key: [] for key in spans}
-    for event in read_usage(run.path):
-        for key, (begin, end) in spans.items():
-            if begin <= event["time_s"] <= end:
-                found[key].append(Held(event["time_s"], (pool - event["free"]) // size, event["reserved"] // size))
-    return found
+    return {
+        key: [Held(step["time_s"], (pool - step["free"]) // size, step["reserved"] // size) for step in steps]
+        for key, steps in usage_by_pass(run).items()
+    }
 
 
 def child(line: Line) -> tuple[int, int, str]:
@@ -130,7 +121,7 @@ def different_outputs(run: Run) -> Iterator[Line]:
     base = {child(line): line for line in run.requests if line["arm"] == REFERENCE}
     for line in run.requests:
         other = base.get(child(line))
-        if other is not None and _both_known(line, other) and line["output_digest"] != other["output_digest"]:
+        if other is not None and digests_known(line, other) and line["output_digest"] != other["output_digest"]:
             yield line
 
 
@@ -140,17 +131,17 @@ def _row(
     reference: Sequence[Line],
     passes: Mapping[str, Mapping[int, Line]],
     fullest: Mapping[str, Held | None],
-    held: Mapping[tuple[str, int, int], Sequence[Held]],
+    held: Mapping[PassKey, Sequence[Held]],
     setup: Setup,
 ) -> SharingRow:
     answered, own, base = [line for line in lines if line["error"] is None], fullest[arm], fullest.get(REFERENCE)
     index = lines[0]["pass_index"]
     steps = [step.blocks for repeat in passes[arm] for step in held.get((arm, repeat, index), ())]
-    counts = _counted(list(passes[arm].values()))
-    rates, of_base = _rates(lines, passes[arm]), _rates(reference, passes.get(REFERENCE, {}))
+    counts = counted(list(passes[arm].values()))
+    rates, of_base = (output_rates(of, passes.get(name, {}).values()) for name, of in ((arm, lines), (REFERENCE, reference)))
     speeds = [rates[repeat] / of_base[repeat] for repeat in rates if repeat in of_base]
     others = {child(line): line for line in reference}
-    pairs = [(line, other) for line in answered if (other := others.get(child(line))) is not None and _both_known(line, other)]
+    pairs = [(line, other) for line in answered if (other := others.get(child(line))) is not None and digests_known(line, other)]
     compared = arm != REFERENCE
     walls = [line["wall_s"] for line in passes[arm].values() if line["wall_s"] is not None]
     return SharingRow(
@@ -182,19 +173,3 @@ def _row(
 def _fullest(repeats: Sequence[Sequence[Held]]) -> Held | None:
     """The step in which most blocks were held; of several, the one in which they were named most often."""
     return max((step for steps in repeats for step in steps), key=lambda step: (step.blocks, step.entries), default=None)
-
-
-def _rates(lines: Sequence[Line], passes: Mapping[int, Line]) -> dict[int, float]:
-    """Output tokens a second of each repeat that ended."""
-    tokens = {repeat: sum(line["output_tokens"] or 0 for line in lines if line["repeat"] == repeat) for repeat in passes}
-    return {repeat: tokens[repeat] / line["wall_s"] for repeat, line in passes.items() if line["wall_s"]}
-
-
-def _counted(passes: Sequence[Line]) -> dict[str, int]:
-    """What each counter grew by in a repeat, in the mean."""
-    names = set.intersection(*(set(line["counters_after"]) for line in passes)) if passes else set()
-    return {name: round(fmean(line["counters_after"][name] - line["counters_before"].get(name, 0) for line in passes)) for name in names}
-
-
-def _both_known(line: Line, other: Line) -> bool:
-    return line.get("output_digest") is not None and other.get("output_digest") is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvbench.analysis.pressure_checks import EXACT
+from kvbench.analysis.batch_checks import EXACT, dtype_of, numbered
 from kvbench.analysis.setup import Setup
 from kvbench.analysis.sharing import NAME, REFERENCE, different_outputs, rows
 from kvbench.runfolder import Run
@@ -23,8 +23,9 @@ def reasons(run: Run, setup: Setup) -> Iterator[str]:
     wrong = [line for line in run.requests if line["error"] is None and _lengths(line) != _asked(line, workload)]
     if wrong:
         first, lengths = wrong[0], " + ".join(str(tokens) for tokens in _lengths(wrong[0]))
-        yield f"prompt and output are not as long as asked for, in {_counted(len(wrong))} (the first, {first['request_id']}: {lengths})"
-    if _dtype(run) == EXACT:
+        answers = numbered(len(wrong), "answer")
+        yield f"prompt and output are not as long as asked for, in {answers} (the first, {first['request_id']}: {lengths})"
+    if dtype_of(run) == EXACT:
         yield from _differences(run, f"which {EXACT} does not explain: a token was computed from wrong KV")
 
 
@@ -46,9 +47,9 @@ def notes(run: Run, setup: Setup) -> Iterator[str]:
     for option in ("n", "beams"):
         if setup.config.get(option) == 1:
             yield f"--{option} 1: one answer to each prompt shares nothing; raise it"
-    if _dtype(run) != EXACT:
+    if dtype_of(run) != EXACT:
         near = "the order in which a sum is taken differs in the last bits, and a near tie of two tokens may turn"
-        yield from _differences(run, f"{near} (in {_dtype(run)}); --dtype {EXACT} tells that from a fault")
+        yield from _differences(run, f"{near} (in {dtype_of(run)}); --dtype {EXACT} tells that from a fault")
 
 
 def _differences(run: Run, why: str) -> Iterator[str]:
@@ -57,7 +58,7 @@ def _differences(run: Run, why: str) -> Iterator[str]:
     for line in different_outputs(run):
         found.setdefault((line["arm"], line["pass"]), []).append(str(line["request_id"]))
     for (arm, name), answers in found.items():
-        yield f"arm {arm}, {name}: other tokens than {REFERENCE} in {_counted(len(answers))} (the first, {answers[0]}): {why}"
+        yield f"arm {arm}, {name}: other tokens than {REFERENCE} in {numbered(len(answers), 'answer')} (the first, {answers[0]}): {why}"
 
 
 def _lengths(line: dict[str, Any]) -> tuple[int, int | None]:
@@ -67,12 +68,3 @@ def _lengths(line: dict[str, Any]) -> tuple[int, int | None]:
 def _asked(line: dict[str, Any], workload: dict[str, Any]) -> tuple[int, int]:
     index, position = line["pass_index"], line["position"]
     return workload["prompt_tokens"][index][position], workload["output_tokens"][index][position]
-
-
-def _dtype(run: Run) -> str:
-    model: dict[str, Any] = run.manifest.get("model") or {}
-    return str(model.get("dtype") or "an unknown dtype")
-
-
-def _counted(answers: int) -> str:
-    return f"{answers:,} answer{'' if answers == 1 else 's'}"

@@ -13,8 +13,7 @@ from typing import Any
 
 from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
 from kvbench.config import StudyConfig
-from kvbench.experiments.workload import Size
-from kvbench.records import Place
+from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, Pace, Request
 from kvbench.workloads.documents import Documents, MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.passes import Pass, plan_passes
@@ -38,11 +37,7 @@ class Cyclic:
         """The requests of one pass, in order."""
         question = self.questions[plan.index]
         return [
-            Request(
-                Place(arm, repeat, plan.name, plan.index, position, f"{arm}-r{repeat}-p{plan.index}-{position}", doc_id),
-                self.documents.tokens(doc_id) + question,
-                self.output_tokens,
-            )
+            Request(place_in(plan, arm, repeat, position), self.documents.tokens(doc_id) + question, self.output_tokens)
             for position, doc_id in enumerate(plan.doc_ids)
         ]
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvbench.config import DEFAULT_BLOCK_SIZE, RunConfig
-from kvbench.experiments.workload import Size
-from kvbench.records import Place
+from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.lengths_file import read_lengths_file
 from kvbench.workloads.passes import Pass
+from kvbench.workloads.prompts import distinct_prompt
 
 NAME = "fragmentation"
 
@@ -44,14 +44,7 @@ class Fragmentation:
 
     def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
         """The requests, in order of arrival; greedy."""
-        return [
-            Request(
-                Place(arm, repeat, plan.name, plan.index, position, f"{arm}-r{repeat}-p{plan.index}-{position}", position),
-                self.prompts[position],
-                self.outputs[position],
-            )
-            for position in plan.doc_ids
-        ]
+        return [Request(place_in(plan, arm, repeat, position), self.prompts[position], self.outputs[position]) for position in plan.doc_ids]
 
     def pace(self, plan: Pass) -> Pace | None:
         """All at once."""
@@ -97,7 +90,10 @@ def make_fragmentation(config: RunConfig, vocab: int) -> Fragmentation:
     else:
         drawn = lengths = read_lengths_file(config.lengths, config.max_length)
     first = Draws(config.seed, NAME, "first").integers(1, 0, vocab)[0]
-    prompts = tuple(_prompt(config.seed, position, prompt, first, vocab) for position, (prompt, _) in enumerate(lengths))
+    prompts = tuple(
+        distinct_prompt(first, position, prompt, vocab, Draws(config.seed, NAME, "prompt", position))
+        for position, (prompt, _) in enumerate(lengths)
+    )
     cut = sum(before != after for before, after in zip(drawn, lengths, strict=True))
     return Fragmentation(prompts, tuple(output for _, output in lengths), make_arms(config), config.max_length, cut)
 
@@ -122,8 +118,3 @@ def _cut(prompt: int, output: int, longest: int) -> tuple[int, int]:
     """As a server does: a prompt leaves room for a token at least, and an answer ends where that room does."""
     prompt = min(prompt, longest - 1)
     return prompt, min(output, longest - prompt)
-
-
-def _prompt(seed: int, position: int, length: int, first: int, vocab: int) -> tuple[int, ...]:
-    """A prompt that begins as no other does (up to as many as there are token ids)."""
-    return (first + position) % vocab, *Draws(seed, NAME, "prompt", position).integers(length - 1, 0, vocab)

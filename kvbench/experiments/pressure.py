@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvbench.config import RunConfig
-from kvbench.experiments.workload import Size
-from kvbench.records import Place
+from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, ClosedLoop, DeviceCapacity, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.history import arrange
 from kvbench.workloads.lengths import Lengths
 from kvbench.workloads.passes import Pass
+from kvbench.workloads.prompts import distinct_prompt
 
 NAME = "pressure"
 
@@ -55,7 +55,7 @@ class Pressure:
         """The requests, in order of arrival."""
         return [
             Request(
-                Place(arm, repeat, plan.name, plan.index, position, f"{arm}-r{repeat}-p{plan.index}-{position}", position),
+                place_in(plan, arm, repeat, position),
                 self.prompts[position],
                 self.load.outputs[position],
                 self.temperature,
@@ -102,7 +102,10 @@ def make_pressure(config: RunConfig, vocab: int, capacity: DeviceCapacity) -> Pr
     """
     load = make_load(config)
     first = Draws(config.seed, NAME, "first").integers(1, 0, vocab)[0]
-    prompts = tuple(_prompt(config.seed, place, length, (first + place) % vocab, vocab) for place, length in enumerate(load.prompts))
+    prompts = tuple(
+        distinct_prompt(first, position, length, vocab, Draws(config.seed, NAME, "prompt", position))
+        for position, length in enumerate(load.prompts)
+    )
     seeds = tuple(Draws(config.seed, NAME, "sampling", position).integers(1, 0, 2**63)[0] for position in range(len(prompts)))
     own_pace = None if {"concurrency", "rate"} & config.model_fields_set else ClosedLoop(len(prompts))
     said = {"prompt_lengths": config.prompt_lengths.text, "output_lengths": config.output_lengths.text}
@@ -135,8 +138,3 @@ def make_arms(config: RunConfig, load: Load, capacity: DeviceCapacity) -> tuple[
     }
     reused = config.context is None  # source 000 assumes no reuse: all of a history is rebuilt, or restored
     return tuple(replace(made[name], victim=config.victim, prefix_cache=reused) for name in config.arms)
-
-
-def _prompt(seed: int, position: int, length: int, first: int, vocab: int) -> tuple[int, ...]:
-    """A prompt that begins as no other does (up to as many as there are token ids), so that requests share no KV."""
-    return first, *Draws(seed, NAME, "prompt", position).integers(length - 1, 0, vocab)

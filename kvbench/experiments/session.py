@@ -47,14 +47,22 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
             status ``interrupted``.
     """
     path = out or default_folder(config)
-    finished, backend = _run_once(config, path, watcher, command)
-    if not config.controls:
-        return finished
-    loaded = backend if config.runner == "engine" else None  # servers are started anew, in a folder of their own
+    with ExitStack() as opened:
+        finished, backend = _run_once(config, path, watcher, command, opened)
+        if not config.controls:
+            return finished
+        loaded = backend if config.runner == "engine" else None  # servers are started anew, in a folder of their own
+        return _run_controls(config, finished, watcher, command, loaded)
+
+
+def _run_controls(config: RunConfig, finished: Finished, watcher: Watcher, command: list[str], loaded: Backend | None) -> Finished:
+    """The controls of a finished run, and what they say of it."""
+    path = finished.path
     try:
         set_status(path, "running")
         for name, control in control_configs(config, read_manifest(path)).items():
-            _run_once(control, control_folder(path, name), watcher, command, loaded)
+            with ExitStack() as opened:
+                _run_once(control, control_folder(path, name), watcher, command, opened, loaded)
     except (Exception, KeyboardInterrupt) as error:
         why = str(error) or "interrupted"
         set_status(path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"])
@@ -67,14 +75,19 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
 
 
 def _run_once(
-    config: RunConfig, path: Path, watcher: Watcher, command: list[str], loaded: Backend | None = None
+    config: RunConfig, path: Path, watcher: Watcher, command: list[str], opened: ExitStack, loaded: Backend | None = None
 ) -> tuple[Finished, Backend]:
-    """One run into a new folder; ``loaded``: a backend that holds the model already. Returns the backend too."""
-    with RunFolder(path, first_manifest(config, command)) as folder, ExitStack() as stack:
+    """One run into a new folder, and the backend it was measured on.
+
+    Args:
+        opened: closes that backend, unless it is ``loaded``: one that was there before.
+    """
+    with RunFolder(path, first_manifest(config, command)) as folder:
         try:
             watcher.note(f"loading {config.model}")
-            backend = loaded or make_backend(config, path, watcher.note)
-            stack.callback(backend.close)
+            if (backend := loaded) is None:
+                backend = make_backend(config, path, watcher.note)
+                opened.callback(backend.close)
             workload, arms = _prepare(config, backend, folder, watcher)
             _measure(config, backend, workload, arms, folder, watcher)
         except KeyboardInterrupt:

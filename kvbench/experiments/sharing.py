@@ -12,11 +12,11 @@ from typing import Any
 
 from kvbench.config import RunConfig
 from kvbench.errors import UsageError
-from kvbench.experiments.workload import Size
-from kvbench.records import Place
+from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
+from kvbench.workloads.prompts import distinct_prompt
 
 SAMPLING, BEAM = "sampling", "beam"
 
@@ -52,7 +52,7 @@ class Sharing:
         """One for each prompt of the pass; each has several answers."""
         return [
             Request(
-                Place(arm, repeat, plan.name, plan.index, position, f"{arm}-r{repeat}-p{plan.index}-{position}", prompt),
+                place_in(plan, arm, repeat, position),
                 self._prompt(prompt),
                 self.lengths[prompt][1],
                 temperature=self.temperature if plan.name == SAMPLING else 0.0,
@@ -94,10 +94,9 @@ class Sharing:
     def _tokens_of(self, plan: Pass, answers: int) -> int:
         return answers * sum(prompt + output - 1 for prompt, output in (self.lengths[number] for number in plan.doc_ids))
 
-    def _prompt(self, number: int) -> list[int]:
-        """Begins as no other does, up to as many as there are token ids."""
-        first = (Draws(self.seed, "sharing-first").integers(1, 0, self.vocab)[0] + number) % self.vocab
-        return [first, *Draws(self.seed, "sharing-prompt", number).integers(self.lengths[number][0] - 1, 0, self.vocab)]
+    def _prompt(self, number: int) -> tuple[int, ...]:
+        first = Draws(self.seed, "sharing-first").integers(1, 0, self.vocab)[0]
+        return distinct_prompt(first, number, self.lengths[number][0], self.vocab, Draws(self.seed, "sharing-prompt", number))
 
 
 def make_sharing(config: RunConfig, vocab: int) -> Sharing:

@@ -12,8 +12,7 @@ from typing import Any
 from kvbench.analysis import sizing
 from kvbench.config import RunConfig
 from kvbench.errors import UsageError
-from kvbench.experiments.workload import Size
-from kvbench.records import Place
+from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, OpenLoop, Pace, Request
 from kvbench.workloads.arrivals import replayed
 from kvbench.workloads.passes import Pass
@@ -49,12 +48,8 @@ class TraceReplay:
     def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
         """Every request of the trace, in order; their prompts are made when they are sent."""
         return [
-            Request(
-                Place(arm, repeat, plan.name, plan.index, position, f"{arm}-r{repeat}-p{plan.index}-{position}", doc_id),
-                self.prompts[position],
-                self.output_tokens[position],
-            )
-            for position, doc_id in enumerate(plan.doc_ids)
+            Request(place_in(plan, arm, repeat, position), self.prompts[position], self.output_tokens[position])
+            for position in range(len(plan.doc_ids))
         ]
 
     def pace(self, plan: Pass) -> Pace | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from kvbench.records import Place
 from kvbench.runners.base import ArmSetup, Pace, Request
 from kvbench.workloads.passes import Pass
 
@@ -15,6 +16,12 @@ class Size(NamedTuple):
     name: str
     prompt_tokens: int
     output_tokens: int
+
+
+def place_in(plan: Pass, arm: str, repeat: int, position: int) -> Place:
+    """Where the request at a position of a pass belongs."""
+    name = f"{arm}-r{repeat}-p{plan.index}-{position}"
+    return Place(arm, repeat, plan.name, plan.index, position, name, plan.doc_ids[position])
 
 
 class Workload(Protocol):

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from kvbench.environment import describe_machine
 from kvbench.runners.profiles import ENGINE
 from kvbench.runners.simulator.block_trace import BlockTrace
 from kvbench.runners.simulator.replay import replay
@@ -33,6 +32,7 @@ from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.prompt_text import PromptText
 from kvbench.workloads.trace import load_trace
 from kvbench.workloads.tracefile import TraceFile
+from lines import write_line
 
 TRACES = ("conversation", "synthetic")
 CAPACITY, HOST_BLOCKS, BLOCK = 10_000, 60_000, 512
@@ -59,11 +59,7 @@ def main() -> None:
         "threads": 1,
         "cache_state": "traces loaded; every replay starts cold; rounds interleaved after one that does not count",
     }
-    line = json.dumps({"benchmark": "cache_simulator", **facts, "results": results, "machine": describe_machine()})
-    print(line)
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+    write_line({"benchmark": "cache_simulator", **facts, "results": results}, options.output)
 
 
 def load(file: Path) -> BlockTrace:

@@ -30,13 +30,13 @@ from unittest import mock
 import httpx
 import numpy as np
 
-from kvbench.environment import describe_machine
 from kvbench.records import Place, RequestRecord
 from kvbench.runners.base import Clock, ClosedLoop, Request
 from kvbench.runners.vllm import client as client_module
 from kvbench.runners.vllm.client import Client
 from kvbench.runners.vllm.event_loop import new_event_loop
 from kvbench.runners.vllm.exchange import Exchange
+from lines import write_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +305,8 @@ def main() -> None:
         "units": {"p50": "ms", "p99": "ms", "per_s": "requests/s", "cpu": "CPU s per 1,000 tokens, start-up left out"},
         "results": medians,
         "targets": _targets(medians) if "kvbench" in names else {},
-        "machine": describe_machine(),
     }
-    print(json.dumps(line))
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+    write_line(line, options.output)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -13,10 +12,10 @@ from typing import Any
 
 import torch
 
-from kvbench.environment import describe_machine
 from kvbench.runners.engine.engine import Engine, EngineConfig
 from kvbench.runners.engine.model import Model, load_model
 from kvbench.workloads.draws import Draws
+from lines import write_line
 
 PAIRS = 7
 
@@ -88,13 +87,8 @@ def report(benchmark: str, options: argparse.Namespace, results: dict[str, Any],
         "omp_wait": os.environ.get("OMP_WAIT_POLICY") or os.environ.get("GOMP_SPINCOUNT"),
         **facts,
         "results": results,
-        "machine": describe_machine(),
     }
-    text = json.dumps(line)
-    print(text)
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+    write_line(line, options.output)
 
 
 def median_ms(seconds: dict[str, list[float]]) -> dict[str, float]:

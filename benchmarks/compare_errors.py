@@ -11,7 +11,6 @@ other. The last line is JSON.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import permutations
@@ -26,8 +25,8 @@ from kvbench.analysis.baseline import Baseline, Cell, Repeat, reduce
 from kvbench.analysis.compare import compare
 from kvbench.analysis.frame import FIELDS, request_frame
 from kvbench.analysis.latency import Statistics
-from kvbench.environment import describe_machine
 from kvbench.runfolder import read_run
+from lines import write_line
 
 ARMS, PASSES, DOCS = ("none", "cpu"), ("sequential", "repeat", "reverse"), 10
 COMPUTED_MS, HIT_MS, PARTIAL_MS = 100.0, 15.0, 70.0
@@ -165,13 +164,8 @@ def main() -> None:
         "noise": {name: asdict(noise) for name, noise in NOISE.items()},
         "results": results,
         "real_runs": components(options.runs) if options.runs else None,
-        "machine": describe_machine(),
     }
-    text = json.dumps(line)
-    print(text)
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+    write_line(line, options.output)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ in both. The last line is JSON.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from compare_errors import NOISE, NOISIER_HITS, Noise, Times
 from kvbench.analysis.controls import LEAST_REPEATS, Verdict, judge
-from kvbench.environment import describe_machine
+from lines import write_line
 
 DOCS = 4
 
@@ -67,13 +66,8 @@ def main() -> None:
         "gain": options.gain,
         "noise": {name: asdict(noise) for name, noise in NOISE.items()},
         "results": results,
-        "machine": describe_machine(),
     }
-    text = json.dumps(line)
-    print(text)
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+    write_line(line, options.output)
 
 
 if __name__ == "__main__":

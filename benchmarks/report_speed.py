@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from kvbench.environment import describe_machine
 from kvbench.runfolder import FORMAT
+from lines import write_line
 
 ARMS, PASSES, REPEATS = ("none", "cpu"), ("sequential", "repeat", "reverse"), 5
 SIZES = (10_000, 100_000, 1_000_000)
@@ -132,13 +132,8 @@ def main() -> None:
         "results": results,
         "exponent": {name: exponent(found) for name, found in results.items() if len(found) > 1},
         "holds": all(found["wall_s"] < LIMIT_S and found["peak_gib"] < LIMIT_GIB for found in largest.values()),
-        "machine": describe_machine(),
     }
-    text = json.dumps(line)
-    print(text)
-    if options.output:
-        with options.output.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+    write_line(line, options.output)
 
 
 if __name__ == "__main__":

@@ -158,11 +158,11 @@ def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) ->
         request_frame(run), run, None if rates is None else Rates(*(rates[name] for name in ("prefill", "restore", "overhead_ms")))
     )
     labels = pass_labels([*run.passes, *run.requests])
-    far = tuple(spread.outliers(frame, setup)) if setup.tiered and not setup.simulated else ()
+    measures_tiers = setup.tiered and not setup.simulated
+    far = tuple(spread.outliers(frame, setup)) if measures_tiers else ()
     outliers = {(row.arm, row.pass_index): row.count for row in far}
     rows = tuple(_pass_rows(run, frame, labels, setup, outliers)) if setup.tiered else ()
     one_pass_log = setup.config.get("experiment") == LOG and len(labels) == 1  # nothing says that it is a first read
-    measures_tiers = setup.tiered and not setup.simulated
     costs = tuple(_first_reads(frame, setup)) if measures_tiers and not one_pass_log else ()
     measured = [_measured(row) for row in rows]
     short, wasted, shared = pressure.rows(run, setup), fragmentation.rows(run, setup), sharing.rows(run, setup)
@@ -177,9 +177,7 @@ def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) ->
         baseline=setup.baseline,
         passes=rows,
         sources=tuple(_source_rows(frame, setup)) if setup.tiered else (),
-        loads=()
-        if setup.simulated or not setup.tiered
-        else tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None),
+        loads=tuple(cost for arm in setup.arms if (cost := load_cost(frame, arm, setup)) is not None) if measures_tiers else (),
         first_reads=costs,
         stalls=tuple(found for arm in setup.arms if (found := stalls_of(run, arm)) is not None),
         prediction=compare(run),

@@ -51,14 +51,8 @@ def _rows(summary: Summary) -> list[dict[str, Any]]:
         return [_levelled(asdict(row)) for row in summary.repeats]
     if summary.documents is not None:
         return [_with_prediction(asdict(row)) for row in summary.documents]
-    if summary.crossover:
-        return [_levelled(asdict(row)) for row in summary.crossover]
-    if summary.pressure:
-        return [_levelled(asdict(row)) for row in summary.pressure]
-    if summary.fragmentation:
-        return [_levelled(asdict(row)) for row in summary.fragmentation]
-    if summary.sharing:
-        return [_levelled(asdict(row)) for row in summary.sharing]
+    if batch := summary.crossover or summary.pressure or summary.fragmentation or summary.sharing:
+        return [_levelled(asdict(row)) for row in batch]
     return [_levelled(_with_prediction(asdict(row))) for row in summary.passes]
 
 
@@ -83,10 +77,9 @@ def _levelled(line: dict[str, Any]) -> dict[str, Any]:
             columns |= {"n" if part == "n" else f"ttft_ms_{part}": number for part, number in value.items()}
         elif name in ("tpot_ms", "itl_ms"):
             columns |= {f"{name}_{part}": number for part, number in value.items()}
-        elif name == "share_interval":
-            columns["share_low"], columns["share_high"] = value or (None, None)
-        elif name == "speed_interval":
-            columns["speed_low"], columns["speed_high"] = value or (None, None)
+        elif name.endswith("_interval"):
+            stem = name.removesuffix("_interval")
+            columns[f"{stem}_low"], columns[f"{stem}_high"] = value or (None, None)
         elif name == "shares":
             columns |= {f"share_{part.name}": None if value is None else value[part.name] for part in fields(Shares)}
         elif name == "stalls":

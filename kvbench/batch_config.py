@@ -14,8 +14,8 @@ from kvbench.workloads.lengths import parse_lengths
 Auto = Literal["auto"]
 Arm = Literal["ample", "recompute", "swap", "reserve"]
 
-EXPERIMENTS = frozenset({"pressure", "fragmentation", "sharing"})
-BATCH = Setting("Requests at once", experiments=EXPERIMENTS)
+BATCH_EXPERIMENTS = frozenset({"pressure", "fragmentation", "sharing"})
+BATCH = Setting("Requests at once", experiments=BATCH_EXPERIMENTS)
 BATCH_TOKENS = replace(BATCH, unit="tokens", metavar="N|SPEC")
 PRESSURE = replace(BATCH, experiments=frozenset({"pressure"}))
 PRESSURE_TOKENS, PRESSURE_GIB = replace(PRESSURE, unit="tokens"), replace(PRESSURE, unit="GiB", runners=frozenset({"engine"}))

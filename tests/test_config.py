@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from folders import write_files
-from kvbench.config import RunConfig, flag, load_config
+from kvbench.config import RunConfig, load_config
 from kvbench.errors import UsageError
+from kvbench.settings import flag
 
 RUNS: dict[str, dict[str, Any]] = {
     "defaults": {},

@@ -9,7 +9,8 @@ import pytest
 from typer.core import TyperCommand
 
 from kvbench.cli.main import COMMANDS, main
-from kvbench.config import RunConfig, flag
+from kvbench.config import RunConfig
+from kvbench.settings import flag
 
 LOADED = {command.name: command.load() for command in COMMANDS}
 

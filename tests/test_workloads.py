@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folders import VOCAB, save_tokenizer, words, write_files
-from kvbench.config import DEFAULT_DOCS, given_or, load_config
+from kvbench.config import load_config
 from kvbench.errors import UsageError
 from kvbench.experiments.cyclic import Cyclic, make_cyclic
+from kvbench.study_config import DEFAULT_DOCS, given_or
 from kvbench.workloads.documents import MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass, plan_passes

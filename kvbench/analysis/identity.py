@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvbench.batch_config import EXPERIMENTS
+from kvbench.batch_config import BATCH_EXPERIMENTS
 
 Facts = dict[str, Any]
 
@@ -48,7 +48,7 @@ def _pace(config: Mapping[str, Any]) -> str:
     if config.get("rate") is not None:
         return f"{config['rate']:g} requests/s, {config.get('arrivals')}"
     concurrency = config.get("concurrency")
-    if concurrency is None and config.get("experiment") in EXPERIMENTS:
+    if concurrency is None and config.get("experiment") in BATCH_EXPERIMENTS:
         return "all at once"
     return "the trace's own times" if concurrency is None else f"{concurrency} in flight"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.batch_config import EXPERIMENTS
+from kvbench.batch_config import BATCH_EXPERIMENTS
 
 IN_ORDER = frozenset({"sequential", "repeat"})
 """Passes that read the documents in the order of the first reading."""
@@ -55,7 +55,7 @@ class Setup:
     @property
     def tiered(self) -> bool:
         """Whether the arms are tiers, so that hits, first reads and speedups speak of them; logs of other tools are read so too."""
-        return self.config.get("experiment", "cyclic") not in EXPERIMENTS
+        return self.config.get("experiment", "cyclic") not in BATCH_EXPERIMENTS
 
     @property
     def baseline(self) -> str | None:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from kvbench.config import DEFAULT_DOCS, RunConfig, given_or
+from kvbench.config import RunConfig
 from kvbench.experiments.workload import Workload
 from kvbench.runners.base import Backend, DeviceCapacity
+from kvbench.study_config import DEFAULT_DOCS, given_or
 from kvbench.workloads.draws import Draws
 
 AUTO_RATIO = 2.3

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
-from kvbench.config import StudyConfig
 from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, Pace, Request
+from kvbench.study_config import StudyConfig
 from kvbench.workloads.documents import Documents, MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.passes import Pass, plan_passes
 

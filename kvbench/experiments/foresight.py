@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvbench.config import TIERED, RunConfig
+from kvbench.config import RunConfig
 from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
+from kvbench.study_config import TIERED
 
 
 class Foresight:

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvbench.config import DEFAULT_BLOCK_SIZE, RunConfig
+from kvbench.config import RunConfig
 from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
+from kvbench.study_config import DEFAULT_BLOCK_SIZE
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.lengths_file import read_lengths_file
 from kvbench.workloads.passes import Pass

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import kvbench
-from kvbench.config import TIERED, RunConfig
+from kvbench.config import RunConfig
 from kvbench.environment import describe_machine
 from kvbench.experiments.workload import Workload
 from kvbench.masking import mask_command
 from kvbench.runners.base import ArmSetup, Backend
+from kvbench.study_config import TIERED
 
 
 def first_manifest(config: RunConfig, command: list[str]) -> dict[str, Any]:

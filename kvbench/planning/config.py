@@ -7,7 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kvbench.config import (
+from kvbench.config import VLLM
+from kvbench.settings import Setting
+from kvbench.study_config import (
     CYCLIC,
     DEFAULT_BLOCK_SIZE,
     DEFAULT_DOCS,
@@ -16,7 +18,6 @@ from kvbench.config import (
     POOL_TOKENS,
     SIMULATOR,
     TIER_GIB,
-    VLLM,
     Auto,
     BlockTokens,
     Documents,
@@ -25,7 +26,6 @@ from kvbench.config import (
     StudyConfig,
     given_or,
 )
-from kvbench.settings import Setting
 
 MODEL_BYTES = Setting("Model and pool", unit="bytes")
 POOL_RANGE = replace(POOL_TOKENS, metavar="FROM:TO")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, given_or
 from kvbench.errors import UsageError
 from kvbench.experiments.cyclic import make_cyclic
 from kvbench.experiments.workload import Size as RequestSize
@@ -18,6 +17,7 @@ from kvbench.planning.study import Study, make_study
 from kvbench.planning.used_rates import find_rates
 from kvbench.rates import Rates
 from kvbench.runners.profiles import PROFILES
+from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, given_or
 
 VOCAB = 32_000
 """Token ids are below it where no model says; hits do not depend on it."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from kvbench.config import RunConfig, flag, load_config
+from kvbench.config import RunConfig, load_config
 from kvbench.errors import UsageError
 from kvbench.masking import mask_command
+from kvbench.settings import flag
 from kvbench.sweepfolder import Point, Sweep, shown
 
 _LONGEST = 60

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.driver import FakeEngine
-from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, RunConfig, given_or
+from kvbench.config import RunConfig
 from kvbench.experiments.cyclic import Cyclic, make_cyclic
+from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, given_or
 
 VOCAB = 2048
 NO_HITS = [0] * 10

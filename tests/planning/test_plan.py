@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kvbench.config import DEFAULT_DOCS, DEFAULT_KV_TOKENS
 from kvbench.errors import RunFailed, UsageError
 from kvbench.experiments.cyclic import make_cyclic
 from kvbench.planning.config import PlanConfig
@@ -18,6 +17,7 @@ from kvbench.rates import Rates
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
+from kvbench.study_config import DEFAULT_DOCS, DEFAULT_KV_TOKENS
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
 from runs import PROMPT, Answer, Made, cyclic

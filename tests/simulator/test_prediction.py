@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, RunConfig
+from kvbench.config import RunConfig
 from kvbench.experiments.cyclic import make_cyclic
 from kvbench.rates import Rates
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
+from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS
 
 RATES = Rates(prefill=10_000, restore=500_000, overhead_ms=5)
 

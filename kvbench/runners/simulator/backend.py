@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.calibration import complete, describe_fit
-from kvbench.config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, RunConfig, given_or
+from kvbench.config import RunConfig
 from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
@@ -19,6 +19,7 @@ from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
 from kvbench.runners.simulator.simulator import Capacity
+from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, given_or
 
 
 class SimulatorBackend:

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from kvbench.config import TIERED, RunConfig
+from kvbench.config import RunConfig
 from kvbench.errors import UsageError
 from kvbench.masking import MASK
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
@@ -23,6 +23,7 @@ from kvbench.runners.vllm.names import KNOWN_VLLM
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.settling import Settling
 from kvbench.runners.vllm.warmth import STORES_S, empty, warm_up
+from kvbench.study_config import TIERED
 
 LOCAL_PYTHON = Path("python3")
 

@@ -62,24 +62,23 @@ class _Blocks:
         self._spans, self._tokens = spans, tokens
         self._place = slice(blocks[0], blocks[0] + len(blocks)) if len(runs(blocks)) == 1 and not dead else None
         if self._place is None:
-            device = store.device.device
-            self._index = torch.tensor(blocks, device=device)
-            self._dead = torch.tensor(dead, device=device) if dead else None
+            self._halves = store.halves_of(blocks)
+            self._dead = torch.tensor(dead, device=store.device.device) if dead else None
             self._room = store.gathering_room(len(blocks))
-            self._room_by_token = self._room.flatten(1, 2)
+            self._room_by_token = self._room.view(2, -1, *self._room.shape[2:])
             self._gathered = self._by_span(self._room)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of a layer as ``[spans, kv_heads, tokens, head_dim]``; what was gathered is overwritten by the next gather."""
         if self._place is not None:
             return self._by_span(self._store.device[layer, :, self._place])
-        self._store.gather(layer, self._index, self._room)
+        self._store.gather(layer, self._halves, self._room)
         if self._dead is not None:
             self._room_by_token.index_fill_(1, self._dead, 0)
         return self._gathered
 
     def _by_span(self, both: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = both.view(2, self._spans, -1, *both.shape[3:])[:, :, : self._tokens].transpose(2, 3)
+        keys, values = both.view(2, self._spans, -1, *both.shape[-2:])[:, :, : self._tokens].transpose(2, 3)
         return keys, values
 
 

@@ -52,6 +52,7 @@ class KVStore:
         self.host = torch.empty(host_chunks, shape.layers, 2, chunk_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
         self.swap = torch.empty(shape.layers, 2, swap_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
         self._tokens = [tuple(layer.flatten(1, 2)) for layer in self.device]
+        self._halves = [layer.flatten(0, 1) for layer in self.device]
         self._scratch = self._new_scratch(0)
 
     @property
@@ -69,17 +70,25 @@ class KVStore:
         return keys, values
 
     def gathering_room(self, count: int) -> torch.Tensor:
-        """Room for K and V of ``count`` blocks, ``[2, count, B, kv_heads, head_dim]``; the next caller gets the same memory.
+        """Room for K and V of ``count`` blocks, ``[2 · count, B, kv_heads, head_dim]``; the next caller gets the same memory.
 
         Fresh memory for each layer would cost more in page faults than the copy.
         """
         if len(self._scratch) < 2 * count:
             self._scratch = self._new_scratch(count)
-        return self._scratch[: 2 * count].view(2, count, *self.device.shape[3:])
+        return self._scratch[: 2 * count]
 
-    def gather(self, layer: int, blocks: torch.Tensor, room: torch.Tensor) -> None:
-        """Copy K and V of the listed blocks, in that order, into their room."""
-        torch.index_select(self.device[layer], 1, blocks, out=room)
+    def halves_of(self, blocks: list[int]) -> torch.Tensor:
+        """What :meth:`gather` takes: where in a layer the K of each block lies, then where its V does."""
+        index = torch.tensor(blocks, device=self.device.device)
+        return torch.cat([index, index + self.num_blocks])
+
+    def gather(self, layer: int, halves: torch.Tensor, room: torch.Tensor) -> None:
+        """Copy K of all the blocks, then V, into their room.
+
+        Along the first dimension: along any other, torch copies with one thread and takes twice as long.
+        """
+        torch.index_select(self._halves[layer], 0, halves, out=room)
 
     def _new_scratch(self, count: int) -> torch.Tensor:
         return self.device.new_empty(2 * count, *self.device.shape[3:])

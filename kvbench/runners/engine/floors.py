@@ -54,7 +54,7 @@ def _products_s(model: Model, shapes: list[tuple[int, int]], rows: int) -> float
     device, dtype = model.network.device, model.shape.dtype
     packed = any(isinstance(module, PackedLinear) for module in model.network.modules())
     plain = [nn.Linear(inputs, outputs, bias=False, device=device, dtype=dtype) for inputs, outputs in shapes]
-    products: list[nn.Module] = [PackedLinear(layer) for layer in plain] if packed else [*plain]
+    products: list[nn.Module] = [PackedLinear(layer.weight, layer.bias) for layer in plain] if packed else [*plain]
     given = [torch.randn(1, rows, inputs).to(device, dtype) for inputs, _ in shapes]
 
     def multiply() -> None:

@@ -1,7 +1,8 @@
 """Restoring 4,864 tokens from the host tier, in runs of consecutive device blocks of several lengths and scattered, against memcpy.
 
-The baseline copies as many contiguous bytes with the same threads. Sources rotate over four times the data, so that no cache helps.
-Targets: at least 0.8 of memcpy in runs of 16 blocks or more; scattered, 0.4 (tiny) and 0.5 (SmolLM2).
+The baseline copies as many contiguous bytes with the same threads, in huge pages as the pool is. Sources rotate over four
+times the data, so that no cache helps. Targets: at least 0.8 of memcpy in runs of 16 blocks or more; scattered, 0.4 (tiny) and
+0.5 (SmolLM2).
 Run: python benchmarks/restore.py [--model FOLDER]
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 import torch
 
 from common import interleaved, load, median_ms, parse, report
+from kvbench.runners.engine import huge_pages
 from kvbench.runners.engine.kv_store import KVStore
 from kvbench.runners.engine.transfer import Copy, CpuTransfer
 
@@ -28,7 +30,7 @@ def main() -> None:
     store.host.fill_(1)
     transfer = CpuTransfer(store)
     flat = store.host.view(torch.int64).view(SOURCES, -1)
-    target = torch.zeros_like(flat[0])
+    target = huge_pages.zeros(flat[0].shape, flat.dtype)
 
     def memcpy(number: int) -> float:
         begin = time.perf_counter()

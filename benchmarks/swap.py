@@ -1,8 +1,8 @@
 """Swapping out and in 1,024 and 4,096 tokens, in runs of consecutive device blocks of several lengths and scattered, against memcpy.
 
-The baseline copies as many contiguous bytes with the same threads. The swap space's places rotate over four times the data, so that no
-cache helps. Targets: at least 0.8 of memcpy in runs of 16 blocks or more; scattered, 0.4 (tiny) and 0.5 (SmolLM2). With one thread, its CPU
-time is taken, which others on the same cores do not lengthen.
+The baseline copies as many contiguous bytes with the same threads, in huge pages as the pool is. The swap space's places
+rotate over four times the data, so that no cache helps. Targets: at least 0.8 of memcpy in runs of 16 blocks or more; scattered, 0.4 (tiny)
+and 0.5 (SmolLM2). With one thread, its CPU time is taken, which others on the same cores do not lengthen.
 Run: python benchmarks/swap.py [--model FOLDER]
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Callable
 import torch
 
 from common import interleaved, load, median_ms, parse, report
+from kvbench.runners.engine import huge_pages
 from kvbench.runners.engine.kv_store import KVStore
 from kvbench.runners.engine.transfer import CpuTransfer, SwapCopy
 
@@ -60,8 +61,8 @@ def main() -> None:
 
 def memcpy(size: int) -> Callable[[int], float]:
     """A contiguous copy of ``size`` bytes out of host memory that rotates."""
-    host = torch.ones(SOURCES, size // 8, dtype=torch.int64)
-    target = torch.zeros_like(host[0])
+    host = huge_pages.zeros((SOURCES, size // 8), torch.int64).fill_(1)
+    target = huge_pages.zeros((size // 8,), torch.int64)
 
     def run(number: int) -> float:
         begin = clock()

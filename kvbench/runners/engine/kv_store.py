@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kvbench.runners.engine import huge_pages
+
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
@@ -41,16 +43,19 @@ class KVStore:
     ) -> None:
         """Allocate all and touch every page, so that no measured request pays for the operating system's first touch.
 
-        On CUDA the host side is pinned.
+        On CUDA the host side is pinned; where both sides are RAM, all is in huge pages.
+
+        Raises:
+            MemoryError: there is not enough.
         """
         self.shape = shape
         self.num_blocks = num_blocks
         self.block_size = block_size
         row = (block_size, shape.kv_heads, shape.head_dim)
-        self.device = torch.zeros(shape.layers, 2, num_blocks, *row, dtype=shape.dtype, device=device)
         pinned = device.type == "cuda"
-        self.host = torch.empty(host_chunks, shape.layers, 2, chunk_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
-        self.swap = torch.empty(shape.layers, 2, swap_blocks, *row, dtype=shape.dtype, pin_memory=pinned).zero_()
+        self.device = _zeros((shape.layers, 2, num_blocks, *row), shape.dtype, device)
+        self.host = _zeros((host_chunks, shape.layers, 2, chunk_blocks, *row), shape.dtype, pinned=pinned)
+        self.swap = _zeros((shape.layers, 2, swap_blocks, *row), shape.dtype, pinned=pinned)
         self._tokens = [tuple(layer.flatten(1, 2)) for layer in self.device]
         self._halves = [layer.flatten(0, 1) for layer in self.device]
         self._scratch = self._new_scratch(0)
@@ -92,3 +97,12 @@ class KVStore:
 
     def _new_scratch(self, count: int) -> torch.Tensor:
         return self.device.new_empty(2 * count, *self.device.shape[3:])
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None = None, pinned: bool = False) -> torch.Tensor:
+    """Zeros on the device, or in RAM."""
+    if device is not None and device.type == "cuda":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    if pinned:
+        return torch.empty(shape, dtype=dtype, pin_memory=True).zero_()
+    return huge_pages.zeros(shape, dtype)

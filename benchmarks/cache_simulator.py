@@ -32,7 +32,7 @@ from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.prompt_text import PromptText
 from kvbench.workloads.trace import load_trace
 from kvbench.workloads.tracefile import TraceFile
-from lines import write_line
+from lines import add_output, write_line
 
 TRACES = ("conversation", "synthetic")
 CAPACITY, HOST_BLOCKS, BLOCK = 10_000, 60_000, 512
@@ -47,7 +47,7 @@ Requests = list[list[int]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the Mooncake traces")
-    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
+    add_output(parser)
     options = parser.parse_args()
     traces = {name: load(options.data / f"mooncake_{name}_trace.jsonl") for name in TRACES}
     results: dict[str, Any] = {name: measure(trace) for name, trace in traces.items()}

@@ -23,7 +23,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -36,7 +35,7 @@ from kvbench.runners.vllm import client as client_module
 from kvbench.runners.vllm.client import Client
 from kvbench.runners.vllm.event_loop import new_event_loop
 from kvbench.runners.vllm.exchange import Exchange
-from lines import write_line
+from lines import add_output, write_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=list(CLIENTS), help="only this client")
-    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
+    add_output(parser)
     parser.add_argument("--client", choices=list(CLIENTS), help=argparse.SUPPRESS)
     parser.add_argument("--scenario", choices=list(SCENARIOS), help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)

@@ -15,7 +15,7 @@ import torch
 from kvbench.runners.engine.engine import Engine, EngineConfig
 from kvbench.runners.engine.model import Model, load_model
 from kvbench.workloads.draws import Draws
-from lines import write_line
+from lines import add_output, write_line
 
 PAIRS = 7
 
@@ -26,7 +26,7 @@ def parse(description: str) -> argparse.Namespace:
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved rounds, at least 7 to be quoted")
     parser.set_defaults(dtype="float32")
-    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
+    add_output(parser)
     return parser.parse_args()
 
 

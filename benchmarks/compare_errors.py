@@ -26,7 +26,7 @@ from kvbench.analysis.compare import compare
 from kvbench.analysis.frame import FIELDS, request_frame
 from kvbench.analysis.latency import Statistics
 from kvbench.runfolder import read_run
-from lines import write_line
+from lines import add_output, write_line
 
 ARMS, PASSES, DOCS = ("none", "cpu"), ("sequential", "repeat", "reverse"), 10
 COMPUTED_MS, HIT_MS, PARTIAL_MS = 100.0, 15.0, 70.0
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--slowdown", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, nargs="*", default=[], help="real runs of one setup on one machine")
-    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
+    add_output(parser)
     options = parser.parse_args()
     results: dict[str, dict[int, dict[str, float]]] = {}
     for name, noise in NOISE.items():

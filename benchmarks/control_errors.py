@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 
 from compare_errors import NOISE, NOISIER_HITS, Noise, Times
 from kvbench.analysis.controls import LEAST_REPEATS, Verdict, judge
-from lines import write_line
+from lines import add_output, write_line
 
 DOCS = 4
 
@@ -49,7 +48,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, nargs="+", default=[LEAST_REPEATS, 5, 10])
     parser.add_argument("--gain", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
+    add_output(parser)
     options = parser.parse_args()
     results: dict[str, dict[int, dict[str, float]]] = {}
     for scale in (1.0, 2.0):

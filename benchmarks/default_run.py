@@ -5,7 +5,7 @@ Run: python benchmarks/default_run.py
 
 from __future__ import annotations
 
-import json
+import argparse
 import statistics
 import subprocess
 import sys
@@ -13,12 +13,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from kvbench.environment import describe_machine
+from lines import add_output, write_line
 
 RUNS = 3
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_output(parser)
+    options = parser.parse_args()
     seconds = []
     for _ in range(RUNS):
         with tempfile.TemporaryDirectory() as folder:
@@ -30,11 +33,7 @@ def main() -> None:
             )
             seconds.append(round(time.perf_counter() - begin, 1))
     result = {"median_s": statistics.median(seconds), "all_s": seconds}
-    print(
-        json.dumps(
-            {"benchmark": "default_run", "baseline": "120 s", "cache_state": "cold", "results": result, "machine": describe_machine()}
-        )
-    )
+    write_line({"benchmark": "default_run", "baseline": "120 s", "cache_state": "cold", "results": result}, options.output)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ Run: python benchmarks/help.py
 
 from __future__ import annotations
 
-import json
+import argparse
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from kvbench.environment import describe_machine
+from lines import add_output, write_line
 
 PAIRS = 15
 COMMANDS = {
@@ -23,6 +23,9 @@ COMMANDS = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_output(parser)
+    options = parser.parse_args()
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(PAIRS):
         for name, command in COMMANDS.items():
@@ -36,7 +39,7 @@ def main() -> None:
     }
     median = {name: round(statistics.median(values) * 1e3, 1) for name, values in seconds.items()}
     facts = {"baseline": 'python -c "import typer, rich"', "pairs": PAIRS, "cache_state": "files in the page cache"}
-    print(json.dumps({"benchmark": "help", **facts, "results": {"ratio": ratio, "median_ms": median}, "machine": describe_machine()}))
+    write_line({"benchmark": "help", **facts, "results": {"ratio": ratio, "median_ms": median}}, options.output)
 
 
 if __name__ == "__main__":

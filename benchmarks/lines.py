@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 from kvbench.environment import describe_machine
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The option that all benchmarks have."""
+    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
 
 
 def write_line(line: dict[str, Any], output: Path | None) -> None:

@@ -6,7 +6,6 @@ Run: python benchmarks/plan.py
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -14,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from kvbench.environment import describe_machine
+from lines import add_output, write_line
 
 BASELINE = "import numpy, pydantic, typer, rich"
 DOCUMENTS = (10, 100)
@@ -39,7 +38,9 @@ def timed(command: list[str]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=7, help="interleaved rounds")
-    rounds = [{name: timed(command) for name, command in commands().items()} for _ in range(parser.parse_args().pairs)]
+    add_output(parser)
+    options = parser.parse_args()
+    rounds = [{name: timed(command) for name, command in commands().items()} for _ in range(options.pairs)]
     results = {
         name: {
             "wall_s": round(statistics.median(one[name][0] for one in rounds), 3),
@@ -49,7 +50,7 @@ def main() -> None:
         for name in rounds[0]
     }
     facts = {"baseline": f'python -c "{BASELINE}"', "pairs": len(rounds), "threads": 1, "cache_state": "files in the page cache"}
-    print(json.dumps({"benchmark": "plan", **facts, "results": results, "machine": describe_machine()}))
+    write_line({"benchmark": "plan", **facts, "results": results}, options.output)
 
 
 if __name__ == "__main__":

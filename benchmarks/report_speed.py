@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from kvbench.runfolder import FORMAT
-from lines import write_line
+from lines import add_output, write_line
 
 ARMS, PASSES, REPEATS = ("none", "cpu"), ("sequential", "repeat", "reverse"), 5
 SIZES = (10_000, 100_000, 1_000_000)
@@ -113,7 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--folder", type=Path, help="where the logs are made (default: the system's temporary folder)")
-    parser.add_argument("-o", "--output", type=Path, help="append the JSON line to this file too")
+    add_output(parser)
     options = parser.parse_args()
     results: dict[str, dict[int, dict[str, float]]] = {"report": {}, "compare": {}}
     for size in options.sizes:

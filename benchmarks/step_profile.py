@@ -6,12 +6,11 @@ Run: OMP_NUM_THREADS=1 python benchmarks/step_profile.py --model FOLDER [--compi
 from __future__ import annotations
 
 import argparse
-import json
 
 import torch
 
 from common import engine, load, prompt
-from kvbench.environment import describe_machine
+from lines import add_output, write_line
 
 REQUESTS, PROMPT, STEPS, SHOWN = 8, 512, 10, 8
 
@@ -21,6 +20,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16"])
     parser.add_argument("--compile", action="store_true")
+    add_output(parser)
     options = parser.parse_args()
     model = load(options.model, options.dtype, options.compile)
     made = engine(model, REQUESTS * 42)
@@ -43,7 +43,7 @@ def main() -> None:
         "cache_state": "512 tokens of context each",
     }
     results = {"operator_ms_a_step": ms, "share_of_operator_time": share}
-    print(json.dumps({"benchmark": "step_profile", **facts, "results": results, "machine": describe_machine()}))
+    write_line({"benchmark": "step_profile", **facts, "results": results}, options.output)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import torch
 
 from common import PAIRS, engine, interleaved, load, prompt, report
 from kvbench.runners.engine.model import Model
+from lines import add_output
 from vllm_server import complete_all, frozen, vllm_server
 
 REQUESTS, PROMPT, OUTPUT = 8, 512, 128
@@ -32,7 +33,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16"])
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("-o", "--output", type=Path)
+    add_output(parser)
     options = parser.parse_args()
     models = {"eager": load(options.model, options.dtype)}
     if options.compile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -47,6 +48,14 @@ def describe_fit(run: Run, fitted: FittedRates) -> dict[str, Any]:
         "worst_error": fitted.worst_error,
     }
     return {**asdict(fitted.rates), "fit": fit}
+
+
+def fit_notes(fitted_model: str | None, status: str | None, model: str | None) -> Iterator[str]:
+    """Why rates that were fitted to a run may not be those of ``model``; ``None``: no model is named."""
+    if model is not None and fitted_model != model:
+        yield f"the rates were fitted to a run of the model {fitted_model}, and this one is of {model}: the times are another model's"
+    if status != "complete":
+        yield f"the run that the rates were fitted to is marked {status}"
 
 
 def complete(given: Rates, overhead_ms: float | None, run: Run, tier: bool) -> tuple[Rates, FittedRates]:

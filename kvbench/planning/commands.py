@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+from kvbench.config import RunConfig
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.result import Command
+from kvbench.settings import flag
 
 TIER = "cpu"
 
 
-def commands_for(config: PlanConfig, model: str | None, kv_tokens: int, host_gib: float) -> tuple[Command, ...]:
-    """The commands that set the tier up; none for a profile that no engine has.
+def commands_for(config: PlanConfig, model: str | None, kv_tokens: int, host_tokens: int, host_gib: float) -> tuple[Command, ...]:
+    """The commands that set the tier up, or measure it; none for a profile that no engine has.
 
     Args:
         model: folder, shape or served name; ``None``: not known.
         kv_tokens: the device pool.
-        host_gib: size of the tier.
+        host_tokens, host_gib: size of the tier.
     """
     if config.profile == "vllm":
         return _vllm(config, model, host_gib)
     if config.profile == "engine":
-        line = ["kvbench", "run", f"--model={model or config.model}", f"--kv-tokens={kv_tokens}", f"--host-gib={host_gib:g}"]
-        return (Command("Measure it", shlex.join(line)),)
+        return (Command("Measure it", shlex.join(_measure(config, model, kv_tokens, host_tokens))),)
     return ()
+
+
+def _measure(config: PlanConfig, model: str | None, kv_tokens: int, host_tokens: int) -> Iterator[str]:
+    """The run of what is planned. Its tier is sized in tokens: what a token takes is the engine's affair, which keeps 32 bits on a CPU."""
+    own = {"model": model or config.model, "kv_tokens": kv_tokens, "host_tokens": host_tokens}
+    yield from ("kvbench", "run", *(_option(name, value) for name, value in own.items()))
+    for name, setting in RunConfig.settings().items():
+        value = getattr(config, name) if name in config.model_fields_set else None
+        applies = setting.runners is None or "engine" in setting.runners
+        if value is not None and applies and name not in own and name != "host_gib":
+            yield _option(name, value)
+
+
+def _option(name: str, value: object) -> str:
+    return f"{flag(name)}={','.join(value) if isinstance(value, tuple) else value}"
 
 
 def _vllm(config: PlanConfig, model: str | None, host_gib: float) -> tuple[Command, ...]:

@@ -94,6 +94,8 @@ class PlanConfig(StudyConfig):
     def _sizes_go_together(self) -> Self:
         if self.from_server is not None or self.profile == "documents":
             return self
+        if self.trace is not None:
+            return self  # its blocks are as large as the file allows, and what a tier needs of them is checked where there is one
         block_size, kv_tokens = given_or(self.block_size, DEFAULT_BLOCK_SIZE), given_or(self.kv_tokens, DEFAULT_KV_TOKENS)
         if self.chunk_tokens % block_size:
             raise ValueError(f"--chunk-tokens {self.chunk_tokens} is not a multiple of --block-size {block_size}")

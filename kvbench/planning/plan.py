@@ -57,7 +57,9 @@ def make_plan(config: PlanConfig) -> Plan:
         rates=subject.used_rates,
         passes=tuple(_pass_rows(subject, reading)),
         curve=curve(study, pool, pools, host, subject.rates, subject.kv.bytes_per_token, config.pool_range),
-        commands=() if host_gib is None else commands_for(config, subject.model, pool * study.unit, host_gib),
+        commands=()
+        if recommended is None or host_gib is None
+        else commands_for(config, subject.model, pool * study.unit, recommended.tokens, host_gib),
         advice=tuple(advise(case)),
         notes=tuple(_notes(subject, hosts, reading)),
     )
@@ -141,6 +143,8 @@ def _notes(subject: Subject, hosts: Hosts, reading: Reading) -> Iterator[str]:
     """What the figures mean, where that is not plain."""
     config, kv = subject.config, subject.kv
     yield from kv.notes
+    if subject.used_rates is not None:
+        yield from subject.used_rates.notes
     longest = subject.longest.prompt_tokens + subject.longest.output_tokens
     if kv.max_tokens is not None and longest > kv.max_tokens:
         yield f"a request has {longest:,} tokens, and the model was made for {kv.max_tokens:,}"

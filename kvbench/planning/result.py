@@ -76,6 +76,8 @@ class UsedRates:
     fitted_to: str | None
     median_error: float | None
     worst_error: float | None
+    notes: tuple[str, ...]
+    """Why they may not be this plan's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.errors import RunFailed, UsageError
+from kvbench.masking import mask_login
 from kvbench.models.shapes import SHAPES
 from kvbench.planning.result import Server
 
@@ -46,13 +47,14 @@ def ask_server(url: str) -> ServerFacts:
     from kvbench.runners.vllm.counters import scrape, served_model
 
     address = url.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
+    shown = mask_login(address)
     if not address.startswith(("http://", "https://")):
-        raise UsageError(f"--from-server {url}: not the address of a server; it should look like http://127.0.0.1:8000")
+        raise UsageError(f"--from-server {mask_login(url)}: not the address of a server; it should look like http://127.0.0.1:8000")
     with open_client() as client:
         capacity = scrape(client, address).capacity
         served = served_model(client, address)
     if capacity is None or min(capacity.block_size, capacity.blocks) < 1:
         raise RunFailed(
-            f"{address}/metrics does not tell the pool's size (vllm:cache_config_info); give --kv-tokens and --block-size instead"
+            f"{shown}/metrics does not tell the pool's size (vllm:cache_config_info); give --kv-tokens and --block-size instead"
         )
-    return ServerFacts(Server(address, served.name, served.max_tokens, served.version), served.root, capacity.block_size, capacity.blocks)
+    return ServerFacts(Server(shown, served.name, served.max_tokens, served.version), served.root, capacity.block_size, capacity.blocks)

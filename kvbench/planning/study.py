@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 from kvbench.experiments.workload import Workload
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
@@ -114,8 +114,7 @@ class BlockStudy(Study):
 
     def read(self, pool: int, host: int | None) -> Reading:
         """See :class:`Study`."""
-        capacity = Capacity(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
-        simulator = BlockSimulator(self._device, self._host, capacity)
+        simulator = self._cold(pool, host)
         passes = tuple(tuple(simulator.run(footprint) for _, footprint in item.requests) for item in self.passes)
         return Reading(passes, simulator.exact)
 
@@ -137,12 +136,11 @@ class BlockStudy(Study):
 
     def documents_in(self, pool: int) -> int:
         """See :class:`Study`."""
-        requests = self.passes[0].requests
-        last = requests[-1][1]
-        partial = self._blocks(last) - last.kv_tokens // self.unit  # its last block, if that is not full: nobody finds it
-        recent = dict.fromkeys(chain.from_iterable(footprint.blocks for _, footprint in reversed(requests)))  # head first: tails go first
-        held = set(islice(recent, pool - self._device.reserved_blocks - partial))
-        return len({document for document, footprint in requests if held.issuperset(self._cacheable(footprint))})
+        requests, simulator = self.passes[0].requests, self._cold(pool, None)
+        for _, footprint in requests:
+            simulator.run(footprint)
+        findable = ((document, self._cacheable(footprint)) for document, footprint in requests)
+        return len({document for document, blocks in findable if simulator.held(blocks) == len(blocks)})
 
     def best_hits(self, pool: int) -> int:
         """See :class:`Study`. A request leaves more blocks than it could find: its last one, and its output's."""
@@ -153,6 +151,11 @@ class BlockStudy(Study):
             held.use(footprint.blocks)
             held.evict(max(0, len(held) - room))
         return hits * self.unit
+
+    def _cold(self, pool: int, host: int | None) -> BlockSimulator:
+        """A simulator that has read nothing; sizes as for :meth:`read`."""
+        capacity = Capacity(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
+        return BlockSimulator(self._device, self._host, capacity)
 
     def _blocks(self, footprint: Footprint) -> int:
         """That a request takes in the end."""

@@ -69,7 +69,7 @@ def find_subject(config: PlanConfig) -> Subject:
     block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE) if server is None else server.block_size
     study = make_study(PROFILES[config.profile], workload, block_size, config.chunk_tokens)
     pool = given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // study.unit if server is None else server.blocks
-    subject = Subject(config, server, model, kv, workload, study, pool, workload.working_set_tokens(), find_rates(config))
+    subject = Subject(config, server, model, kv, workload, study, pool, workload.working_set_tokens(), find_rates(config, model))
     _check(subject)
     return subject
 

@@ -61,6 +61,8 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
     assert config.kv_tokens != "auto"
     chunk = config.chunk_tokens
     size = given_or(config.block_size, gcd(chunk, trace.block_tokens) if trace.block_tokens else DEFAULT_BLOCK_SIZE)
+    if chunk % size:
+        raise UsageError(f"--chunk-tokens {chunk} is not a multiple of --block-size {size}")
     fits = _fits(trace, outputs, config.kv_tokens // size - device.reserved_blocks, size)
     if not any(fits):
         raise UsageError(f"--kv-tokens {config.kv_tokens:,} holds no request of the trace; raise it")

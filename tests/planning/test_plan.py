@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvbench.analysis.summary import summarise
+from kvbench.cli.run import build as build_run
+from kvbench.config import RunConfig, load_config
 from kvbench.errors import RunFailed, UsageError
+from kvbench.experiments import session
 from kvbench.experiments.cyclic import make_cyclic
+from kvbench.experiments.watcher import Silent
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.plan import make_plan
 from kvbench.planning.result import Plan
 from kvbench.rates import Rates
+from kvbench.runfolder import read_manifest, read_run, set_status
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
@@ -174,8 +181,34 @@ def test_what_vllm_and_lmcache_are_started_with() -> None:
 
 
 def test_the_engine_is_measured_and_whole_documents_have_no_engine() -> None:
-    assert plan(profile="engine").commands[0].line == "kvbench run --model=qwen2.5-1.5b --kv-tokens=21520 --host-gib=1.3"
+    assert plan(profile="engine").commands[0].line == "kvbench run --model=qwen2.5-1.5b --kv-tokens=21520 --host-tokens=48640"
     assert plan(profile="documents").commands == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"docs": 40, "doc_tokens": 777, "block_size": 32, "chunk_tokens": 128, "passes": "sequential,zipf:1.1,repeat", "seed": 3},
+        {"question": "vary", "overlap": 0.25, "reuse": 0.5, "output_tokens": 40, "question_tokens": 30, "kv_tokens": 12_345, **RATES},
+    ],
+)
+def test_the_run_that_measures_the_plan_has_the_tokens_it_foresees(options: dict[str, Any], tmp_path: Path) -> None:
+    """Read as the command line reads it; simulated with 32 bits, which is what the engine keeps on a CPU."""
+    made = plan(profile="engine", model="tiny", **options)
+    _, name, *words = shlex.split(made.commands[0].line)
+    params = build_run().make_context(name, words).params
+    given = {name: value for name, value in params.items() if name in RunConfig.model_fields and value}  # what is not given is empty
+    config = load_config(None, {**given, "runner": "simulator", "profile": "engine", "dtype": "float32"})
+    run = summarise(read_run(session.run(config, tmp_path / "run", Silent(), []).path))
+    tokens = [(row.arm, row.pass_label, row.device, row.host or 0, row.computed) for row in run.passes]
+    assert tokens == [(row.arm, row.pass_label, row.device, row.host or 0, row.computed) for row in made.passes]
+    assert sum(row.host or 0 for row in made.passes) > 0
+
+
+def test_the_run_that_measures_the_plan_keeps_what_only_the_plan_was_told_out() -> None:
+    made = plan(profile="engine", bytes_per_token=1000, host_gib=1.0, docs=12, pool_tokens="8000:16000", **RATES)
+    assert made.commands[0].line == "kvbench run --model=qwen2.5-1.5b --kv-tokens=21520 --host-tokens=58368 --docs=12"
 
 
 def test_notes_say_what_the_figures_mean(tmp_path: Path) -> None:
@@ -228,6 +261,18 @@ def test_rates_are_those_of_the_run_to_calibrate_with_unless_given(tmp_path: Pat
     assert (half.prefill, half.restore) == pytest.approx((1_000, 400_000))
 
 
+def test_rates_of_another_model_or_of_half_a_run_are_said_to_be_that(tmp_path: Path) -> None:
+    Made().write(tmp_path / "run", linear)
+    measured = read_manifest(tmp_path / "run")["model"]["name"]
+    assert not [note for note in plan(calibrate=tmp_path / "run", model=measured).notes if "fitted" in note]
+    other = "the rates were fitted to a run of the model tiny, and this one is of qwen2.5-1.5b: the times are another model's"
+    assert other in plan(calibrate=tmp_path / "run").notes
+    assert other not in plan(calibrate=tmp_path / "run", bytes_per_token=4).notes  # no model is named
+    Made().write(tmp_path / "half", linear)
+    set_status(tmp_path / "half", "interrupted", [])
+    assert "the run that the rates were fitted to is marked interrupted" in plan(calibrate=tmp_path / "half").notes
+
+
 def test_a_run_that_never_loaded_does_not_tell_what_a_load_takes(tmp_path: Path) -> None:
     Made(arms={"none": None}).write(tmp_path / "run", linear)
     with pytest.raises(UsageError, match="tells the time of a load from a host tier; give --restore-rate"):
@@ -245,6 +290,15 @@ def test_a_server_tells_its_pool_its_blocks_and_its_version() -> None:
     assert made.server is not None
     assert (made.server.url, made.server.model) == (server.url, "fake")
     assert [row.device for row in made.passes if row.arm == "none"] == [0, 0, 21_440]
+
+
+def test_a_login_of_the_server_is_not_shown() -> None:
+    with serving(Script(pool_tokens=21_504, block_size=32)) as server:
+        made = plan(from_server=server.url.replace("://", "://user:geheim@"), model="tiny")
+    assert made.server is not None
+    assert made.server.url == server.url.replace("://", "://***@")
+    with pytest.raises(UsageError, match=r"^--from-server ftp://\*\*\*@h:"):
+        plan(from_server="ftp://user:geheim@h")
 
 
 def test_a_server_whose_model_is_not_here_is_told_so() -> None:

@@ -182,11 +182,8 @@ def test_no_policy_is_beaten_by_lru_where_one_prompt_leaves_what_only_another_ca
     assert planned.best_hits(planned.roomy_pool) == planned.read(planned.roomy_pool, None).device_hits
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from([*BLOCK_PROFILES, "documents"]), workloads, st.integers(0, 40))
-def test_documents_held_are_those_that_would_hit_whole_if_read_next(profile: str, options: dict[str, Any], extra: int) -> None:
-    """Each document read again right after the first pass, against the most that a pool without limits gives it."""
-    planned = small(profile, options | {"passes": "sequential,repeat", "reuse": 1.0, "question": "same"})
+def whole_if_read_next(planned: Study, pool: int) -> int:
+    """Of how many documents, each read again right after the first pass, as much is found as in a pool without limits."""
     first = planned.passes[0]
 
     def found(request: tuple[int, Footprint], pool: int) -> int:
@@ -194,9 +191,31 @@ def test_documents_held_are_those_that_would_hit_whole_if_read_next(profile: str
         again.passes = [first, PlannedPass("next", "next", (request,))]
         return again.read(pool, None).device(1)
 
-    pool, roomy = planned.smallest_pool + extra, planned.roomy_pool
-    whole = {request[0] for request in first.requests if found(request, pool) == found(request, roomy)}
-    assert planned.documents_in(pool) == len(whole)
+    return len({request[0] for request in first.requests if found(request, pool) == found(request, planned.roomy_pool)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([*BLOCK_PROFILES, "documents"]),
+    workloads,
+    st.sampled_from(["sequential", "zipf:0.8", "zipf:1.5"]),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.integers(0, 40),
+)
+def test_documents_held_are_those_that_would_hit_whole_if_read_next(
+    profile: str, options: dict[str, Any], order: str, overlap: float, extra: int
+) -> None:
+    planned = small(profile, options | {"passes": f"{order},repeat", "overlap": overlap, "reuse": 1.0, "question": "same"})
+    pool = planned.smallest_pool + extra
+    assert planned.documents_in(pool) == whole_if_read_next(planned, pool)
+
+
+@pytest.mark.parametrize("profile", BLOCK_PROFILES)
+def test_what_a_document_read_twice_leaves_twice_takes_room(profile: str) -> None:
+    """Documents of four blocks exactly: read again, the last one is computed again, and vLLM keeps both."""
+    planned = study(profile, doc_tokens=64, question_tokens=0, passes="zipf:1.1,repeat")
+    for pool in range(planned.smallest_pool, planned.roomy_pool):
+        assert planned.documents_in(pool) == whole_if_read_next(planned, pool)
 
 
 @pytest.mark.parametrize(("profile", "held"), [("engine", 4), ("vllm", 4), ("documents", 4)])

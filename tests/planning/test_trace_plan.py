@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import block_trace
@@ -277,6 +278,35 @@ def test_the_plot_is_the_same_every_time() -> None:
 def test_what_a_plan_of_a_trace_cannot_do(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         plan(EXCERPT, **given)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"block_size": 512}, {"kv_tokens": 4096, "chunk_tokens": 8}, {"kv_tokens": 4096, "block_size": 512, "chunk_tokens": 1024}]
+)
+def test_sizes_that_only_documents_would_refuse(sizes: dict[str, int], tmp_path: Path) -> None:
+    """No tier without a pool, so its chunks do not matter; with one, blocks are those that chunks are made of."""
+    trace = write_trace(tmp_path / "a.jsonl", [hashed(1, 2, tokens=1024)] * 2)
+    made = plan(trace, profile="engine", **sizes)
+    assert made.bound == 0.5
+    block = {8: 8, 1024: 512}.get(sizes.get("chunk_tokens", 0))
+    assert (None if made.at_pool is None else made.at_pool.block_size) == block
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--kv-tokens", "20480", "--block-size", "512"), "--chunk-tokens 256 is not a multiple of --block-size 512"),
+        (
+            ("--kv-tokens", "20480", "--chunk-tokens", "100", "--block-size", "16"),
+            "--chunk-tokens 100 is not a multiple of --block-size 16",
+        ),
+        (("--kv-tokens", "300", "--block-size", "512", "--chunk-tokens", "512"), "--kv-tokens 300 holds no request of the trace; raise it"),
+    ],
+)
+def test_sizes_that_no_tier_has_are_refused_in_one_line(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
+    assert main(["plan", "--trace", str(EXCERPT), *words]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"kvbench: error: {message}\n")
 
 
 def test_windows_need_times(tmp_path: Path) -> None:

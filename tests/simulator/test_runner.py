@@ -19,6 +19,8 @@ from kvbench.config import load_config
 from kvbench.errors import UsageError
 from kvbench.experiments import session
 from kvbench.experiments.watcher import Silent
+from kvbench.planning.config import PlanConfig
+from kvbench.planning.plan import make_plan
 from kvbench.rates import Rates
 from kvbench.records import Place, RequestRecord
 from kvbench.reports import markdown, tabular, terminal
@@ -224,6 +226,13 @@ def test_another_models_rates_are_said(simulate: Simulate, tmp_path: Path) -> No
 # Sizes.
 
 
+def test_a_pool_of_whole_documents_needs_no_room_for_the_output(simulate: Simulate) -> None:
+    given = {"profile": "documents", "docs": 2, "doc_tokens": 100, "question_tokens": 0}
+    found = tokens_by_pass(simulate(**given, kv_tokens=100))
+    planned = make_plan(PlanConfig.model_validate({**given, "kv_tokens": 100})).passes
+    assert found == [(row.device, row.host or 0, row.computed) for row in planned]
+
+
 def test_a_tier_that_evicts_from_a_watermark_on_is_made_large_enough(simulate: Simulate) -> None:
     run = simulate(profile="vllm")
     assert run.manifest["capacity"]["host_tokens"]["cpu"] == 238 * 256  # 190 chunks are less than 0.8 of it
@@ -248,7 +257,7 @@ def test_whole_documents_are_held_to_the_token(simulate: Simulate) -> None:
     [
         ({"kv_tokens": 5024}, "document 0: 5,025 prompt and 8 output tokens need a pool of 5,040 tokens, this one has 5,024"),
         ({"kv_tokens": 5040, "profile": "vllm"}, "need a pool of 5,056 tokens, this one has 5,040; --kv-tokens 5056 holds it"),
-        ({"kv_tokens": 5031, "profile": "documents"}, "need a pool of 5,032 tokens"),
+        ({"kv_tokens": 5024, "profile": "documents"}, "need a pool of 5,025 tokens, this one has 5,024; --kv-tokens 5025 holds it"),
         ({"doc_tokens": 40_000, "kv_tokens": 80_000, "model": "qwen2.5-0.5b"}, "exceed the 32,768 tokens that model qwen2.5-0.5b was made"),
         ({"model": "nowhere"}, "--model nowhere: no such folder, and no named shape (there are tiny, "),
     ],

@@ -106,8 +106,10 @@ class SimulatorBackend:
             limit = f"{self._max_tokens:,} tokens that model {self._config.model} was made for"
             raise UsageError(f"{size} exceed the {limit}; {self._config.shorter}")
         block = self.capacity.block_size
-        reserved = 0 if self._profile.device is None else self._profile.device.reserved_blocks
-        needed = (-(-(prompt_tokens + output_tokens - 1) // block) + reserved) * block
+        kept, reserved = prompt_tokens, 0  # of whole documents, whose output takes no room
+        if self._profile.device is not None:
+            kept, reserved = prompt_tokens + output_tokens - 1, self._profile.device.reserved_blocks
+        needed = (-(-kept // block) + reserved) * block
         if needed > self.capacity.tokens:
             raise UsageError(
                 f"{size} need a pool of {needed:,} tokens, this one has {self.capacity.tokens:,}; --kv-tokens {needed} holds it"

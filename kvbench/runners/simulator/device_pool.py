@@ -78,6 +78,10 @@ class DevicePool:
             self._findable.evict(missing)
         return hits
 
+    def held(self, keys: Sequence[Key]) -> int:
+        """How many of ``keys``, head first, could be found now, the leading run; changes nothing."""
+        return len(self._find(keys))
+
     def _read_step_by_step(self, keys: Sequence[Key], limit: int, prompt_blocks: int, blocks: int) -> int:
         """As :meth:`read`. A block whose content is there already gets a name that depends on what is evicted just before it is full."""
         table = self._find(keys[:limit])

@@ -131,6 +131,10 @@ class BlockSimulator:
         self._tier.store(chunks[first : (kv if self._stores_output else prompt) // chunk])
         return TierTokens(device, end - device, prompt - end)
 
+    def held(self, blocks: Sequence[Key]) -> int:
+        """How many of these blocks, head first, the device pool holds, the leading run; changes nothing."""
+        return self._pool.held(blocks)
+
 
 class PromptSimulator:
     """A :class:`BlockSimulator` for token ids."""

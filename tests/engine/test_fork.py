@@ -230,6 +230,32 @@ def test_a_fork_of_one_that_has_no_kv_waits_in_the_queue() -> None:
         engine.fork(parent, "late")
 
 
+@pytest.mark.parametrize("copy_on_write", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_a_forks_hit_is_what_was_computed_of_its_prompt(steps: int, copy_on_write: bool) -> None:
+    engine = FakeEngine(40, SIZE, budget=8, prefix_cache=False, copy_on_write=copy_on_write)
+    parent = engine.submit("parent", tokens(0, 24), 6)
+    for _ in range(steps):
+        engine.step()
+    child = engine.fork(parent, "child")
+    while engine.is_busy:
+        engine.step()
+    computed = sum(min(start + count, 24) - start for batch in engine.batches for one, start, count in batch if one is child and start < 24)
+    assert (child.device_hit, child.host_hit) == (24 - computed, 0) == (min(8 * steps, 24), 0)
+    check_answers(engine, [parent, child])
+
+
+@pytest.mark.parametrize("budget", [8, 2048])
+def test_samples_and_beams_hit_the_whole_prompt(budget: int, model: Model) -> None:
+    engine = WatchedEngine(model, budget=budget)
+    first, *others = engine.submit_samples("r", draw(0, 23), 6, SAMPLINGS)
+    searched, *beams = engine.submit_beams("b", draw(1, 23), 6, 3).sequences
+    while engine.is_busy:
+        engine.step()
+    assert [(one.device_hit, one.host_hit) for one in (first, searched)] == [(0, 0)] * 2
+    assert [(one.device_hit, one.host_hit) for one in (*others, *beams)] == [(23, 0)] * 5
+
+
 def test_what_cannot_be_forked_is_refused() -> None:
     engine = FakeEngine(20, SIZE, allocation=reserve)
     with pytest.raises(UsageError, match="reservation keeps room for one output"):

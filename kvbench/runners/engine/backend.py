@@ -117,14 +117,16 @@ class EngineBackend:
         The tokens are of a stream of their own, and the cache goes with the engine: nothing of the workload is warm afterwards.
         """
         budget = self._config.max_batch_tokens
-        prompt = Draws(self._config.seed, "warm-up").integers(min(prompt_tokens, budget + 64), 0, self.vocab)
+        output = min(4, self._model.max_tokens - 1)
+        longest = min(budget + 64, self._model.max_tokens - output)
+        prompt = Draws(self._config.seed, "warm-up").integers(min(prompt_tokens, longest), 0, self.vocab)
         block_size = self.capacity.block_size
-        blocks = -(-(len(prompt) + 4) // block_size)
+        blocks = -(-(len(prompt) + output) // block_size)
         with memory_errors():
             engine = Engine(self._model, EngineConfig(blocks, block_size, budget, None, self._config.chunk_tokens))
             for batch in ([prompt], [prompt[:1]] * (self._config.in_flight - 1)):  # a compiled model has code of its own for a batch
                 for number, tokens in enumerate(batch):
-                    engine.submit(f"warm-up-{number}", tokens, 4)
+                    engine.submit(f"warm-up-{number}", tokens, output)
                 while engine.is_busy:
                     engine.step()
         del engine

@@ -9,12 +9,15 @@ without any cache; Gemma-2 passes ``softcap``, gpt-oss ``s_aux``, Gemma-3 ``slid
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
@@ -36,6 +39,9 @@ ARCHITECTURES = (
 
 HARMLESS = frozenset({"is_causal", "output_attentions", "position_ids", "use_cache"})
 """Arguments of an attention call that change nothing about what is computed here."""
+
+CORRECT = "correct its config.json"
+"""What to try where a config is wrong."""
 
 
 def paged_attention(
@@ -132,10 +138,9 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: boo
     """Load a Hugging Face folder, or build a named shape with seeded random weights.
 
     Raises:
-        UsageError: no such folder or shape, a folder that transformers cannot read, or an architecture that is refused, with the reason.
+        UsageError: no such folder or shape, a folder that transformers cannot read or that lacks weights, or an architecture that is
+            refused, with the reason.
     """
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     network = _build_shape(name, device, dtype) if name in SHAPES else _load_folder(name, device, dtype)
     network.eval()
     config = network.config
@@ -179,21 +184,36 @@ def count_parameters(name: str) -> int:
     Raises:
         UsageError: as :func:`load_model` for the config.
     """
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(_load_config(name))
+    network = _outline(name)
     return sum(weight.numel() for weight in network.parameters())
 
 
+def _outline(name: str) -> Any:
+    """The network without its weights, which takes no memory; refuses a config that describes none."""
+    config = _load_config(name)
+    with _blaming(name, "no model can be built from its config"), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+@contextmanager
+def _blaming(name: str, what: str) -> Iterator[None]:
+    """Make any error one of the config. Only where nothing else can fail: transformers checks few values, and the rest fail anyhow."""
+    try:
+        yield
+    except Exception as error:
+        raise UsageError(f"--model {name}: {what} ({_cause(error)}); {CORRECT}") from error
+
+
 def _load_config(name: str) -> Any:
-    """The config of a named shape or of a folder; refuses what the engine does not run."""
+    """The config of a named shape or of a folder; refuses what the engine does not run. Transformers writes errors alone from here on."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     if name in SHAPES:
         return AutoConfig.for_model(**SHAPES[name])
     if not Path(name).is_dir():
         raise UsageError(f"--model {name}: no such folder, and no named shape (there are {', '.join(SHAPES)})")
-    try:
+    with _blaming(name, "its config cannot be read"):
         config = AutoConfig.from_pretrained(name, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"--model {name}: its config cannot be read ({_first_line(error)})") from None
     _refuse(name, config)
     return config
 
@@ -206,22 +226,29 @@ def _build_shape(name: str, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def _load_folder(name: str, device: torch.device, dtype: torch.dtype) -> Any:
-    config = _load_config(name)
+    """A folder's network with all of its weights; transformers would draw those that are missing at random."""
+    _outline(name)
     try:
-        return AutoModelForCausalLM.from_pretrained(name, config=config, dtype=dtype, local_files_only=True, attn_implementation=NAME).to(
-            device
+        network, report = AutoModelForCausalLM.from_pretrained(
+            name, config=_load_config(name), dtype=dtype, local_files_only=True, attn_implementation=NAME, output_loading_info=True
         )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise UsageError(f"--model {name}: its weights cannot be loaded ({_first_line(error)})") from None
+        raise UsageError(f"--model {name}: its weights cannot be loaded ({_cause(error)})") from None
     except RuntimeError as error:
         if "ignore_mismatched_sizes" not in str(error):
             raise
         raise UsageError(f"--model {name}: its weights have other sizes than its config says") from None
+    missing = sorted(report["missing_keys"])  # a tied weight is not among them
+    if missing:
+        others = f" (and {len(missing) - 1:,} more)" if missing[1:] else ""
+        raise UsageError(f"--model {name}: its weights lack {missing[0]}{others}; complete the folder, or {CORRECT}")
+    return network.to(device)
 
 
 def _refuse(name: str, config: Any) -> None:
-    """Refuse what is not plain full attention over unquantised weights, by name."""
-    architecture = (getattr(config, "architectures", None) or [type(config).__name__])[0]
+    """Refuse what is not plain full attention over unquantised weights, by name, and sizes that no model has."""
+    named = getattr(config, "architectures", None) or type(config).__name__
+    architecture = named[0] if isinstance(named, list) else named
     if architecture not in ARCHITECTURES:
         raise UsageError(
             f"--model {name}: {architecture} is refused: the engine runs plain full attention only ({', '.join(ARCHITECTURES)})"
@@ -233,6 +260,9 @@ def _refuse(name: str, config: Any) -> None:
         raise UsageError(
             f"--model {name}: {architecture} with {', '.join(sorted(windowed)) or 'a sliding window'} is refused: its KV is not plain"
         )
+    for size in ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings"):
+        if (value := getattr(config, size, 1)) < 1:
+            raise UsageError(f"--model {name}: {size} is {value} in its config; {CORRECT}")
 
 
 @torch.inference_mode()
@@ -253,5 +283,10 @@ def _probe(name: str, network: Any) -> Probe:
     return probe
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _cause(error: Exception) -> str:
+    """An error of a library in one line: its first, with the kind where that says nothing by itself; of a failed check all lines."""
+    text = str(error).strip()
+    if isinstance(error, StrictDataclassError):
+        return " ".join(text.split())
+    first = text.partition("\n")[0]
+    return first if first and isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {first}".removesuffix(": ")

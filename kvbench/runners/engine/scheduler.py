@@ -181,7 +181,7 @@ class Scheduler:
             return
         child.block_table, child.computed, child.published = blocks, parent.computed, parent.published
         if child.device_hit is None:
-            child.device_hit, child.host_hit = child.prompt_tokens, 0
+            child.device_hit, child.host_hit = min(parent.computed, child.prompt_tokens), 0
         insort(self.running, child, key=_arrival)
 
     def _wait_as_fork(self, child: Sequence) -> None:

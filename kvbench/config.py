@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from kvbench.batch_config import BATCH_EXPERIMENTS, OUTPUTS, POOLS, PROMPTS, REQUESTS, TEMPERATURES, BatchConfig
-from kvbench.masking import MASK, mask_command, mask_value
+from kvbench.masking import MASK, is_masked, mask_command, mask_value
 from kvbench.settings import Setting, flag, load, split_names
 from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, SIMULATOR, TIERED, StudyConfig, given_or
 from kvbench.workloads.history import arrange
@@ -213,6 +213,16 @@ class RunConfig(StudyConfig, BatchConfig):
             raise ValueError("the experiment trace needs --trace FILE, the requests to replay")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_masked(self) -> Self:
+        """What a manifest does not keep must be given again: masked, it would be sent as it is."""
+        given = {"header": self.header, "env": self.env, "url": self.url, "vllm_arg": self.vllm_arg, "redis": (self.redis or "",)}
+        for name, words in given.items():
+            masked = next((word for word in words if is_masked(word)), None)
+            if masked is not None:
+                raise ValueError(f"{flag(name)} {masked}: it was masked in the manifest; give {flag(name)} again on the command line")
+        return self
+
     @field_validator("tier", "arm", "block_sizes")
     @classmethod
     def _arms_differ(cls, value: tuple[object, ...], info: ValidationInfo) -> tuple[object, ...]:
@@ -238,14 +248,16 @@ class RunConfig(StudyConfig, BatchConfig):
         """The longest request of ``fragmentation`` must fit the pool alone, whatever the block size."""
         if self.experiment != "fragmentation":
             return self
-        for size in (DEFAULT_BLOCK_SIZE, *self.block_sizes):
-            blocks, pool = -(-self.max_length // size), self.pool_tokens // size
+        unit = self.pool_block_size
+        tokens = self.pool_tokens // unit * unit  # what the pool of the other arms holds, in whole blocks
+        for size in (unit, *self.block_sizes):
+            blocks, pool = -(-self.max_length // size), tokens // size
             if pool == 0:
                 raise ValueError(f"--block-sizes {size}: the pool (--kv-tokens {self.pool_tokens}) holds no block of it")
             if blocks > pool:
                 raise ValueError(
                     f"--max-length {self.max_length} takes {blocks:,} blocks of {size}, and the pool (--kv-tokens {self.pool_tokens}) has "
-                    f"{pool:,}; --kv-tokens {blocks * size} holds one request"
+                    f"{pool:,}; --kv-tokens {-(-blocks * size // unit) * unit} holds one request"
                 )
         prompt, output = self.prompt_lengths.fixed, self.output_lengths.fixed
         if self.lengths is None and prompt is not None and prompt + (output or 1) > self.max_length:
@@ -336,15 +348,14 @@ class RunConfig(StudyConfig, BatchConfig):
                 values.pop("concurrency", None)
         elif values.get("output_tokens") == "auto":
             values["output_tokens"] = self.answer_tokens
-        masks: dict[str, Callable[[str], str]] = {
-            "header": lambda word: f"{word.partition(':')[0]}: {MASK}",
-            "env": lambda word: mask_command([word])[0],
-            "vllm_arg": lambda word: mask_command([word])[0],
+        masks: dict[str, Callable[[Any], Any]] = {
+            "header": lambda words: [f"{word.partition(':')[0]}: {MASK}" for word in words],
+            "env": lambda words: [mask_value("env", word) for word in words],
+            "url": lambda words: [mask_value("url", word) for word in words],
+            "vllm_arg": mask_command,
+            "redis": lambda word: mask_value("redis", word),
         }
-        values |= {name: [mask(word) for word in values[name]] for name, mask in masks.items() if name in values}
-        if "redis" in values:
-            values["redis"] = mask_value("redis", values["redis"])
-        return values
+        return values | {name: mask(values[name]) for name, mask in masks.items() if name in values}
 
     @property
     def loads(self) -> bool:

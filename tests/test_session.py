@@ -23,11 +23,13 @@ from kvbench.analysis.summary import Summary, summarise
 from kvbench.cli import progress
 from kvbench.cli.main import main
 from kvbench.config import load_config
-from kvbench.errors import Interrupted, OutOfMemory
+from kvbench.errors import Interrupted, OutOfMemory, UsageError
 from kvbench.experiments import session
+from kvbench.experiments.catalog import make_backend
 from kvbench.experiments.watcher import Silent
 from kvbench.records import RequestRecord
 from kvbench.runfolder import Run, read_run
+from kvbench.runners.engine.backend import EngineBackend
 
 SIZES = {"docs": 4, "doc_tokens": 100, "kv_tokens": 256, "block_size": 4, "chunk_tokens": 16}
 PROMPT = 114
@@ -290,6 +292,41 @@ def test_an_error_nobody_expected_keeps_what_was_measured(small_model: Path, tmp
         session.run(config, tmp_path / "run", Stops(5, ZeroDivisionError()), [])
     run = read_run(tmp_path / "run")
     assert (run.manifest["status"], len(run.requests)) == ("interrupted", 5)
+
+
+@pytest.mark.parametrize(("error", "raised"), [(KeyboardInterrupt(), Interrupted), (ZeroDivisionError(), ZeroDivisionError)], ids=repr)
+def test_a_run_stopped_while_it_is_judged_does_not_stay_running(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[BaseException]
+) -> None:
+    def judge(path: Path) -> list[str]:
+        raise error
+
+    monkeypatch.setattr(session, "_check", judge)
+    with pytest.raises(raised):
+        session.run(load_config(None, {"model": str(small_model), **SIZES}), tmp_path / "run", Silent(), [])
+    run = read_run(tmp_path / "run")
+    assert (run.manifest["status"], len(run.requests)) == ("interrupted", 24)
+
+
+def test_chunks_that_are_not_whole_blocks_of_a_server_are_refused_before_anything_is_measured(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that chooses the size of its blocks: the configuration could not tell."""
+    backends: list[EngineBackend] = []
+
+    def of_other_blocks(*given: Any) -> EngineBackend:
+        backend = make_backend(*given)
+        assert isinstance(backend, EngineBackend)
+        backend.capacity = replace(backend.capacity, block_size=12)
+        backends.append(backend)
+        return backend
+
+    monkeypatch.setattr(session, "make_backend", of_other_blocks)
+    started: list[str] = []
+    monkeypatch.setattr(EngineBackend, "start", lambda self, *given: started.append("started"))
+    with pytest.raises(UsageError, match="--chunk-tokens 16 is not a multiple of the pool's block size, 12"):
+        session.run(load_config(None, {"model": str(small_model), **SIZES}), tmp_path / "run", Silent(), [])
+    assert (len(backends), started, (tmp_path / "run").exists()) == (1, [], False)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OutOfMemory("no more"), ZeroDivisionError()], ids=repr)

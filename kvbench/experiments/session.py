@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.config import RunConfig
-from kvbench.errors import Interrupted, KvbenchError, RunFailed
+from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
 from kvbench.experiments.arms import make_arms
 from kvbench.experiments.catalog import make_backend, make_workload
 from kvbench.experiments.controls import control_configs
@@ -63,13 +63,13 @@ def _run_controls(config: RunConfig, finished: Finished, watcher: Watcher, comma
         for name, control in control_configs(config, read_manifest(path)).items():
             with ExitStack() as opened:
                 _run_once(control, control_folder(path, name), watcher, command, opened, loaded)
+        reasons = _check(path)
     except (Exception, KeyboardInterrupt) as error:
         why = str(error) or "interrupted"
         set_status(path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"])
         if isinstance(error, KvbenchError):
             raise type(error)(f"the controls were not finished: {why}; the run itself was, in {path} (kvbench report {path})") from None
         raise
-    reasons = _check(path)
     set_status(path, "invalid" if reasons else "complete", reasons)
     return Finished(path, reasons)
 
@@ -90,6 +90,7 @@ def _run_once(
                 opened.callback(backend.close)
             workload, arms = _prepare(config, backend, folder, watcher)
             _measure(config, backend, workload, arms, folder, watcher)
+            reasons = _check(path)
         except KeyboardInterrupt:
             raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
         except KvbenchError as error:
@@ -99,7 +100,6 @@ def _run_once(
             raise
         finally:
             watcher.ended()
-        reasons = _check(path)
         folder.finish("invalid" if reasons else "complete", reasons)
     return Finished(path, reasons), backend
 
@@ -119,7 +119,8 @@ def _measure(
             workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, f"{backend.nonce}/{repeat}")
         for arm in rotated(arms, repeat):
             start = ColdStart(arm, repeat, folder.path)
-            runner, foresight = backend.start(start, clock), Foresight(config, backend, start)
+            foresight = Foresight(config, backend, start)
+            runner = backend.start(start, clock)
             try:
                 folder.describe_arm(arm.name, runner.describe())
                 for plan in workload.passes:
@@ -191,12 +192,22 @@ def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Wa
     arms = make_arms(config, backend, workload)
     folder.update(**full_manifest(config, backend, workload, arms))
     for arm in arms:
+        _check_chunks(backend, arm)
         backend.check_memory(arm)
     watcher.note("warming up")
     backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
     answers = workload.describe().get("answers") or [len(plan.doc_ids) for plan in workload.passes]
     watcher.started(config.repeats * len(arms) * sum(answers))
     return workload, arms
+
+
+def _check_chunks(backend: Backend, arm: ArmSetup) -> None:
+    """Refuse a tier whose chunks are not whole blocks; where a server chose the size of a block, nobody could tell before."""
+    if arm.host_tokens is not None and backend.chunk_tokens % backend.capacity.block_size:
+        raise UsageError(
+            f"--chunk-tokens {backend.chunk_tokens} is not a multiple of the pool's block size, {backend.capacity.block_size}; "
+            f"give a multiple, or --block-size"
+        )
 
 
 def _check(path: Path) -> list[str]:

@@ -147,7 +147,7 @@ def test_each_format_has_the_rows(default: tuple[Run, Summary], tmp_path: Path, 
     assert "What the slots of the pool were" in page
     assert all(arm in picture for arm in ARMS)
     assert main(["report", str(found.path), "--format", "markdown"]) == 0
-    assert "|paged-16" in capsys.readouterr().out
+    assert "| paged-16" in capsys.readouterr().out
 
 
 def test_a_run_is_compared_with_itself_without_a_difference(default: tuple[Run, Summary], capsys: Captured) -> None:
@@ -207,6 +207,8 @@ def test_own_lengths_are_run(tmp_path: Path, small_model: Path, capsys: Captured
         (["--max-length", "40", "--kv-tokens", "100", "--block-sizes", "64,256"],
          "--block-sizes 256: the pool (--kv-tokens 100) holds no block of it"),
         (["--max-length", "70", "--kv-tokens", "100", "--block-sizes", "64"], "takes 2 blocks of 64, and the pool (--kv-tokens 100) has 1"),
+        (["--max-length", "992", "--kv-tokens", "1000", "--block-sizes", "40"],
+         "25 blocks of 40, and the pool (--kv-tokens 1000) has 24; --kv-tokens 1008 holds one request"),
         (["--max-length", "5000", "--kv-tokens", "8192"], "tokens that model"),
         (["--max-length", "64", "--prompt-tokens", "60", "--output-tokens", "8"], "--max-length 64 is less than 60 of --prompt-tokens and"),
         (["--max-length", "64", "--prompt-tokens", "64"], "--max-length 64 is less than 64 of --prompt-tokens and 1"),

@@ -157,17 +157,23 @@ def test_what_a_tier_needs(tier: str, options: ServerOptions, words: str) -> Non
         ("redis://127.0.0.1:6379", RedisAddress("127.0.0.1", 6379, "", "")),
         ("redis://cache", RedisAddress("cache", 6379, "", "")),
         ("redis://:secret@cache:1/", RedisAddress("cache", 1, "", "secret")),
+        ("redis://a%3Ab:ge%2F%23%3F%40%25heim@cache", RedisAddress("cache", 6379, "a:b", "ge/#?@%heim")),
+        ("redis://:geheim@nis@cache", RedisAddress("cache", 6379, "", "geheim@nis")),
     ],
 )
 def test_addresses_of_redis(text: str, address: RedisAddress) -> None:
     assert redis_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "cache:6379", "http://cache", "redis://", "redis://u:geheim@cache:port", "redis://cache/geheim"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "cache:6379", "http://cache", "redis://", "redis://u:geheim@cache:port", "redis://cache/geheim", "redis://:ge/heim@cache"],
+)
 def test_what_is_no_address_of_redis_is_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         redis_address(text)
-    assert str(caught.value) == "--redis: redis://[USER:PASSWORD@]HOST[:PORT] is expected"
+    expected = "--redis: redis://[USER:PASSWORD@]HOST[:PORT] is expected; in a password, / # ? % are %2F %23 %3F %25"
+    assert str(caught.value) == expected
 
 
 @given(st.integers(0, 2**44), st.integers(0, 2**30))

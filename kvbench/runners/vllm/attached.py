@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from kvbench.config import RunConfig
 from kvbench.errors import UsageError
-from kvbench.masking import MASK
+from kvbench.masking import mask_value
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.vllm.address import Address
 from kvbench.runners.vllm.calls import open_client
 from kvbench.runners.vllm.client import Client, Patience
 from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
@@ -26,6 +31,14 @@ from kvbench.runners.vllm.warmth import STORES_S, empty, warm_up
 from kvbench.study_config import TIERED
 
 LOCAL_PYTHON = Path("python3")
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A server as both clients reach it: the address, without ``/v1`` and without a login, and what is sent with every request."""
+
+    url: str
+    headers: Mapping[str, str]
 
 
 class AttachedBackend:
@@ -42,19 +55,19 @@ class AttachedBackend:
             note: told what is being waited for.
 
         Raises:
-            UsageError: an arm has no server, or two share one; the servers differ, or nothing tells the vocabulary.
+            UsageError: an arm has no server, or two share one; an address or a header is none; the servers differ, or nothing tells the
+                vocabulary.
             RunFailed: one does not answer.
         """
         self._config, self._note = config, note
         self.chunk_tokens = config.chunk_tokens
         self.nonce: str | None = secrets.token_hex(8)
-        self._urls = _urls(config)
-        self._headers = _headers(config)
+        self._servers = _servers(config)
         served, pools = {}, {}
-        for arm, url in self._urls.items():
-            note(f"asking {url}")
-            with self._open() as http:
-                served[arm], pools[arm] = served_model(http, url), read_pool(http, url)
+        for arm, server in self._servers.items():
+            note(f"asking {server.url}")
+            with _open(server) as http:
+                served[arm], pools[arm] = served_model(http, server.url), read_pool(http, server.url)
         _require_same("model", {arm: model.name for arm, model in served.items()})
         self._served: ServedModel = served[config.arms[0]]
         self._pools, ample = pools, config.experiment == "pressure"
@@ -136,53 +149,87 @@ class AttachedBackend:
         Raises:
             RunFailed: it does not answer, or cannot be emptied.
         """
+        server = self._servers[arm.arm]
         with ExitStack() as stack:
-            runner = self._runner(self._urls[arm.arm], stack.enter_context(self._open()), arm, clock)
+            runner = self._runner(server, stack.enter_context(_open(server)), arm, clock)
             runner.owns(stack.pop_all().close)
         return runner
 
     def close(self) -> None:
         """Nothing of the servers is ours."""
 
-    def _runner(self, url: str, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
+    def _runner(self, server: Attached, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
         salt, ids = f"{self.nonce}/{arm.repeat}", self._config.experiment == "pressure"
         patience = Patience(self._config.request_timeout)
-        client = Client(url, self._served.name, clock, self._headers, patience, token_ids=ids, cache_salt=salt)
+        client = Client(server.url, self._served.name, clock, server.headers, patience, token_ids=ids, cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")
         warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.in_flight)
         if self._config.allow_reset:
-            empty(http, url, None)
-        settling = Settling(http, url, None, self._config.chunk_tokens, None, STORES_S)
+            empty(http, server.url, None)
+        settling = Settling(http, server.url, None, self._config.chunk_tokens, None, STORES_S)
         own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
-        described = {"command": None, "url": url} | own_pool
+        described = {"command": None, "url": server.url} | own_pool
         return VllmRunner(client, settling, arm.setup.tier != "none", described, None)
 
-    def _open(self) -> httpx.Client:
-        http = open_client()
-        http.headers.update(self._headers)
-        return http
+
+def _open(server: Attached) -> httpx.Client:
+    http = open_client()
+    http.headers.update(server.headers)
+    return http
 
 
-def _urls(config: RunConfig) -> dict[str, str]:
-    """The address of each arm.
+def _servers(config: RunConfig) -> dict[str, Attached]:
+    """The server of each arm.
 
     Raises:
-        UsageError: one is missing, given twice, or shared by two arms.
+        UsageError: one is missing, given twice, or shared by two arms; an address is none, or a header cannot be sent. No login is shown.
     """
-    urls: dict[str, str] = {}
+    headers = _headers(config)
+    servers: dict[str, Attached] = {}
+    places = set()
     for word in config.url:
         arm, equals, url = word.partition("=")
+        shown = mask_value("url", word)
         if not equals or not url.startswith(("http://", "https://")):
-            raise UsageError(f"--url {word}: ARM=http://HOST:PORT is expected, such as none=http://127.0.0.1:8000")
+            raise UsageError(f"--url {shown}: ARM=http://HOST:PORT is expected, such as none=http://127.0.0.1:8000")
         if arm not in config.arms:
-            raise UsageError(f"--url {word}: {arm} is no arm of this run; name it with {_naming(config)} {arm}")
-        if arm in urls or url.rstrip("/") in urls.values():
-            raise UsageError(f"--url {word}: each arm needs a server of its own, named once")
-        urls[arm] = url.rstrip("/").removesuffix("/v1")
-    missing = next((arm for arm in config.arms if arm not in urls), None)
+            raise UsageError(f"--url {shown}: {arm} is no arm of this run; name it with {_naming(config)} {arm}")
+        url, login = _split_login(url)
+        url = url.rstrip("/").removesuffix("/v1").rstrip("/")
+        place = _place(arm, url)
+        if arm in servers or place in places:
+            raise UsageError(f"--url {shown}: each arm needs a server of its own, named once")
+        places.add(place)
+        servers[arm] = Attached(url, _authorised(headers, login, f"--url {arm} with a login") if login else headers)
+        Address(url, servers[arm].headers)  # refuses what HTTP cannot carry before anything is sent
+    missing = next((arm for arm in config.arms if arm not in servers), None)
     if missing is not None:
         raise UsageError(f"--url names no server for arm {missing}; give --url {missing}=URL, or leave the arm out ({_naming(config)})")
-    return urls
+    return servers
+
+
+def _split_login(url: str) -> tuple[str, str]:
+    """The address without its login, and the login as HTTP's basic authentication sends it; empty where there is none."""
+    scheme, _, rest = url.partition("://")
+    login, at, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
+    user, _, password = login.partition(":")
+    encoded = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode(errors="surrogateescape")).decode()
+    return f"{scheme}://{rest.removeprefix(login + at)}", f"Basic {encoded}" if login else ""
+
+
+def _place(arm: str, url: str) -> tuple[str, int, str]:
+    """Host, port and path: what makes a server another one, however its address is spelled.
+
+    Raises:
+        UsageError: it is no address. It is not shown: what stands in it may be the rest of a password.
+    """
+    try:
+        address = Address(url, {})
+    except UsageError:
+        address = None
+    if address is None or "@" in url:
+        raise UsageError(f"--url {arm}: http://[USER:PASSWORD@]HOST:PORT is expected; in a password, / # ? % are %2F %23 %3F %25")
+    return address.host, address.port, urlsplit(url).path
 
 
 def _naming(config: RunConfig) -> str:
@@ -196,15 +243,24 @@ def _headers(config: RunConfig) -> dict[str, str]:
         name, colon, value = word.partition(":")
         if not colon or not name.strip():
             raise UsageError(f"--header number {number}: NAME:VALUE is expected (its text is not shown, as it may be secret)")
-        if value.strip() == MASK:
-            raise UsageError(f"--header {name.strip()}: its value was masked in the manifest; give it again on the command line")
         headers[name.strip()] = value.strip()
     if config.api_key_env is not None:
-        key = os.environ.get(config.api_key_env)
+        key = os.environ.get(config.api_key_env, "").strip()  # files of secrets end with a line break
         if not key:
             raise UsageError(f"--api-key-env {config.api_key_env}: the environment has no such variable, or it is empty")
-        headers["Authorization"] = f"Bearer {key}"
+        return _authorised(headers, f"Bearer {key}", "--api-key-env")
     return headers
+
+
+def _authorised(headers: Mapping[str, str], value: str, option: str) -> dict[str, str]:
+    """The headers and one more, ``Authorization``.
+
+    Raises:
+        UsageError: it is there already; a server would take either.
+    """
+    if any(name.lower() == "authorization" for name in headers):
+        raise UsageError(f"{option}: another option says who is asking, too (--header Authorization, --api-key-env); give one of them")
+    return {**headers, "Authorization": value}
 
 
 def _require_same(what: str, found: Mapping[str, str]) -> None:

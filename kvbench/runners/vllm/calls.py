@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 import httpx
 
 from kvbench.errors import RunFailed
+from kvbench.masking import mask_login
 
 
 def open_client(timeout_s: float = 10.0) -> httpx.Client:
-    """A client that goes straight to the server, whatever proxies the environment names."""
-    return httpx.Client(timeout=timeout_s, trust_env=False)
+    """A client that goes straight to the server, whatever proxies the environment names. It trusts whom the timed one does."""
+    return httpx.Client(timeout=timeout_s, trust_env=False, verify=ssl.create_default_context())
 
 
 def call(client: httpx.Client, method: str, url: str) -> httpx.Response:
     """A successful answer.
 
     Raises:
-        RunFailed: there is none; says which URL, and why.
+        RunFailed: there is none; says which URL, a login in it masked, and why.
     """
+    shown = mask_login(url)
     try:
         answer = client.request(method, url)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise RunFailed(f"{url}: no answer ({str(error) or type(error).__name__})") from None
+    except httpx.InvalidURL:  # its text may be a part of the login
+        raise RunFailed(f"{shown}: not the address of a server") from None
+    except httpx.HTTPError as error:
+        raise RunFailed(f"{shown}: no answer ({str(error) or type(error).__name__})") from None
     if not answer.is_success:
-        raise RunFailed(f"{url}: answered {answer.status_code} {answer.reason_phrase}")
+        raise RunFailed(f"{shown}: answered {answer.status_code} {answer.reason_phrase}")
     return answer
 
 
@@ -45,5 +50,5 @@ def _object(answer: httpx.Response, url: str) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise RunFailed(f"{url}: answered something that is no JSON object")
+        raise RunFailed(f"{mask_login(url)}: answered something that is no JSON object")
     return content

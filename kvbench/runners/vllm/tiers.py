@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kvbench.errors import UsageError
 from kvbench.runners.vllm.installation import Installation
@@ -175,7 +175,7 @@ class RedisAddress:
 
 
 def redis_address(text: str | None) -> RedisAddress:
-    """Read ``redis://[USER:PASSWORD@]HOST[:PORT]``.
+    """Read ``redis://[USER:PASSWORD@]HOST[:PORT]``; in the login, ``%2F`` is a ``/``, as in any URL.
 
     Raises:
         UsageError: it is missing, or no such address. The message does not repeat it, as it may hold a password.
@@ -188,8 +188,8 @@ def redis_address(text: str | None) -> RedisAddress:
     except ValueError:
         parts, port = urlsplit(""), None
     if parts.scheme != "redis" or not parts.hostname or parts.path.strip("/"):
-        raise UsageError("--redis: redis://[USER:PASSWORD@]HOST[:PORT] is expected")
-    return RedisAddress(parts.hostname, port or 6379, parts.username or "", parts.password or "")
+        raise UsageError("--redis: redis://[USER:PASSWORD@]HOST[:PORT] is expected; in a password, / # ? % are %2F %23 %3F %25")
+    return RedisAddress(parts.hostname, port or 6379, unquote(parts.username or ""), unquote(parts.password or ""))
 
 
 def _host_gib(options: ServerOptions) -> float:

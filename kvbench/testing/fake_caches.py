@@ -24,7 +24,7 @@ class FakeCaches:
         """
         self.tier = script.host_tokens is not None
         self.host_capacity = (script.host_tokens or 0) // CHUNK_TOKENS
-        self.stored: set[tuple[int, int]] = set()
+        self.stored: set[tuple[int, str, int]] = set()
         self._pool_epoch = self._tier_epoch = 0
         self._chunks, self._blocks = Prefixes(CHUNK_TOKENS), Prefixes(script.block_size)
         self._simulator: BlockSimulator | None = None
@@ -35,19 +35,19 @@ class FakeCaches:
             sizes = Capacity(script.pool_tokens, script.block_size, host_tokens, CHUNK_TOKENS)
             self._simulator = BlockSimulator(VLLM.device, VLLM.host, sizes)
 
-    def read(self, prompt: list[int], output_tokens: int) -> TierTokens:
-        """Run one request; changes what the tiers hold.
+    def read(self, prompt: list[int], output_tokens: int, salt: str = "") -> TierTokens:
+        """Run one request; changes what the tiers hold. What another salt left there is not found, as in vLLM.
 
         Raises:
             UsageError: the request does not fit the pool.
         """
-        chunks = [(self._tier_epoch, number) for number in self._chunks.of(prompt)] if self.tier else []
+        chunks = [(self._tier_epoch, salt, number) for number in self._chunks.of(prompt)] if self.tier else []
         self.stored.update(chunks)
         if self._simulator is None:
             return TierTokens(0, 0, len(prompt))
         tokens = array("q", prompt)
         tokens.extend([UNKNOWN_OUTPUT] * (output_tokens - 1))
-        blocks = [(self._pool_epoch, number) for number in self._blocks.of(tokens)]
+        blocks = [(self._pool_epoch, salt, number) for number in self._blocks.of(tokens)]
         return self._simulator.run(Footprint(len(prompt), len(tokens), blocks, chunks))
 
     def clear_pool(self) -> None:

@@ -180,7 +180,7 @@ class FakeConnection(asyncio.Protocol):
 
     def _end_stream(self) -> None:
         if self._ends == "end":
-            self._finish("length")
+            self._finish("length", self._server.script.count_s)
             self._after_answer()
         elif self._ends == "close":
             self._transport.close()
@@ -189,11 +189,18 @@ class FakeConnection(asyncio.Protocol):
         elif self._ends == "die":
             self._server.die()
 
-    def _finish(self, how: str) -> None:
+    def _finish(self, how: str, count_s: float = 0.0) -> None:
+        """Count the end of a request, so long after it."""
         assert self._ask is not None
-        self._server.ended(self._ask, how)
-        self._server.counters.add({"num_requests_running": -1})
+        if count_s:
+            asyncio.get_running_loop().call_later(count_s, self._count, self._ask, how)
+        else:
+            self._count(self._ask, how)
         self._ask = None
+
+    def _count(self, ask: Ask, how: str) -> None:
+        self._server.ended(ask, how)
+        self._server.counters.add({"num_requests_running": -1})
 
     def _after_answer(self) -> None:
         self._idle = True

@@ -31,10 +31,11 @@ LABELLED = {
 class Counters(Collector):
     """Numbers by name, without the prefix ``vllm:``. They count what the server did, unless a test sets them."""
 
-    def __init__(self, model: str, block_size: int, blocks: int | None) -> None:
-        """``blocks`` ``None``: of no known size."""
+    def __init__(self, model: str, block_size: int, blocks: int | None, hides: str = "") -> None:
+        """``blocks`` ``None``: of no known size. ``hides``: what begins so is not shown, as an older server may not have it."""
         self.values: dict[str, float] = {}
         self._model, self._block_size, self._blocks = model, block_size, blocks
+        self._hidden = f"vllm:{hides}" if hides else None
         self._registry = CollectorRegistry(auto_describe=False)
         self.reset()
         self._registry.register(self)
@@ -54,13 +55,16 @@ class Counters(Collector):
         for name, amount in amounts.items():
             self.values[name] += amount
 
-    def prompt(self, tokens: int, device: int, host: int, tier: bool) -> None:
-        """Count a prompt, of which so much was found on the device and in a tier that was asked for the rest, if there is one."""
+    def prompt(self, tokens: int, device: int, host: int, tier: bool, lookups: int = 1) -> None:
+        """Count a prompt, of which so much was found on the device and in a tier that was asked for the rest, if there is one.
+
+        ``lookups``: how often the tier was asked; only its own counters count each.
+        """
         self.add({"prefix_cache_queries": tokens, "prefix_cache_hits": device, "prompt_tokens": tokens})
         self.add({"prompt_tokens_cached": device + host, "prompt_tokens_cached_by_source:device": device})
         self.add({"prompt_tokens_by_source:local_cache_hit": device, "prompt_tokens_by_source:local_compute": tokens - device - host})
         if tier:
-            self.add({"external_prefix_cache_queries": tokens - device, "external_prefix_cache_hits": host})
+            self.add({"external_prefix_cache_queries": lookups * (tokens - device), "external_prefix_cache_hits": lookups * host})
             self.add({"prompt_tokens_by_source:external_kv_transfer": host, "prompt_tokens_cached_by_source:external_unspecified": host})
 
     def expose(self) -> bytes:
@@ -69,6 +73,9 @@ class Counters(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """What ``prometheus_client`` asks for."""
+        return (metric for metric in self._all() if self._hidden is None or not metric.name.startswith(self._hidden))
+
+    def _all(self) -> Iterable[Metric]:
         labels, own = ("model_name", "engine"), (self._model, "0")
         for name in GAUGES:
             gauge = GaugeMetricFamily(f"vllm:{name}", name, labels=labels)

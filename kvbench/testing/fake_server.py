@@ -59,7 +59,9 @@ class FakeServer:
         self.resets = 0
         self.caches = FakeCaches(self.script)
         pool = self.script.pool_tokens
-        self.counters: Counters = Counters(MODEL, self.script.block_size, None if pool is None else pool // self.script.block_size)
+        self.counters: Counters = Counters(
+            MODEL, self.script.block_size, None if pool is None else pool // self.script.block_size, self.script.hides
+        )
         self.connections: set[FakeConnection] = set()
         self.dead = asyncio.Event()
         self.requests = 0
@@ -116,10 +118,10 @@ class FakeServer:
         if fault in ("status", "http"):
             self.truth[ask.request_id] = truth
             return truth, fault, 0
-        device, host, _ = self.caches.read(ask.prompt, ask.tokens)
+        device, host, _ = self.caches.read(ask.prompt, ask.tokens, ask.cache_salt)
         if script.restart_after is not None and self.requests == script.restart_after + 1:
             counters.reset()
-        counters.prompt(len(ask.prompt), device, host, self.caches.tier)
+        counters.prompt(len(ask.prompt), device, host, self.caches.tier, script.tier_lookups)
         if script.foreign_tokens:
             counters.prompt(script.foreign_tokens, 0, 0, self.caches.tier)
             counters.add({"request_success:length": 1})

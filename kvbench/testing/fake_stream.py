@@ -24,6 +24,7 @@ class Ask:
     counts: bool
     ids: bool
     stream: bool
+    cache_salt: str = ""
 
     @classmethod
     def read(cls, body: bytes, request_id: str) -> Ask:
@@ -48,6 +49,7 @@ class Ask:
             usage and bool(options.get("continuous_usage_stats")),
             bool(values.get("return_token_ids")),
             bool(values.get("stream")),
+            str(values.get("cache_salt", "")),
         )
 
 

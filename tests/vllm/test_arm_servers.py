@@ -17,6 +17,7 @@ from kvbench.errors import KvbenchError, RunFailed, UsageError
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, inspect
 from kvbench.runners.vllm.options import ServerOptions
+from kvbench.runners.vllm.server import free_ports
 
 
 @pytest.fixture
@@ -118,7 +119,28 @@ def test_a_redis_tier_needs_somebody_who_listens(tmp_path: Path, options: Server
 
 
 def test_a_port_can_be_chosen(tmp_path: Path, options: ServerOptions, installation: Installation) -> None:
-    assert ArmServers("none", options, installation, tmp_path, port=8123).url == "http://127.0.0.1:8123"
+    port = free_ports(1)[0]
+    assert ArmServers("none", options, installation, tmp_path, port=port).url == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_on_which_somebody_listens_is_refused(
+    tmp_path: Path, options: ServerOptions, installation: Installation, address: str
+) -> None:
+    with socket.create_server((address, 0)) as listener:
+        port = listener.getsockname()[1]
+        words = rf"--port {port}: nobody can listen there \(Address already in use\); name a free one with --port N"
+        with pytest.raises(RunFailed, match=words):
+            ArmServers("disk", options, installation, tmp_path, port=port)
+    assert not (tmp_path / "disk").exists()
+
+
+def test_connections_that_are_over_hold_no_port(tmp_path: Path, options: ServerOptions, installation: Installation) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        port = listener.getsockname()[1]
+        listener.accept()[0].close()  # who closes first keeps the port in TIME_WAIT
+        assert client.recv(1) == b""
+    ArmServers("none", options, installation, tmp_path, port=port)
 
 
 @pytest.mark.parametrize(

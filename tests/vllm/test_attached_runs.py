@@ -12,6 +12,7 @@ import pytest
 
 from kvbench.cli.main import main
 from kvbench.runfolder import Run, read_run
+from kvbench.runners.vllm import warmth
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
 
@@ -100,6 +101,28 @@ def test_a_nonce_makes_every_run_and_repeat_new_to_the_server(tmp_path: Path, ca
         assert all(line["cached_tokens_device"] == 0 for line in first)
 
 
+def test_a_salt_makes_every_run_of_a_trace_new_to_the_server(tmp_path: Path, capsys: Captured) -> None:
+    line = json.dumps({"token_ids": list(range(320)), "output_tokens": 3})
+    (tmp_path / "trace.jsonl").write_text(f"{line}\n{line}\n")
+    trace = ["--trace", str(tmp_path / "trace.jsonl"), "--vocab", "1000", "--concurrency", "1", "--tier", "none", "--quiet"]
+    with serving(POOL) as server:
+        for name in ("first", "second"):
+            url = ["--url", f"none={server.url}"]
+            assert main(["run", "trace", "--runner", "vllm", *url, *trace, "--out", str(tmp_path / name)]) == 0
+            assert [line["cached_tokens_device"] for line in read_run(tmp_path / name).requests] == [0, 304]
+
+
+def test_a_reset_forgets_the_warm_up(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmth, "_tokens", lambda purpose, number, length, vocab: list(range(length)))
+    (tmp_path / "trace.jsonl").write_text(json.dumps({"token_ids": list(range(320)), "output_tokens": 3}))
+    trace = ["--trace", str(tmp_path / "trace.jsonl"), "--vocab", "1000", "--concurrency", "1", "--tier", "none", "--quiet"]
+    for name, options, cached in (("emptied", ["--allow-reset"], 0), ("warm", [], 304)):
+        with serving(POOL) as server:
+            url = ["--url", f"none={server.url}"]
+            main(["run", "trace", "--runner", "vllm", *url, *trace, *options, "--out", str(tmp_path / name)])
+        assert [line["cached_tokens_device"] for line in read_run(tmp_path / name).requests] == [cached]
+
+
 def test_nothing_is_reset_unless_it_is_allowed(tmp_path: Path, capsys: Captured) -> None:
     for name, options, resets in (("kept", [], 0), ("emptied", ["--allow-reset"], 1)):
         with serving(POOL) as server:
@@ -132,6 +155,22 @@ def test_what_is_measured_and_not_to_be_trusted(tmp_path: Path, capsys: Captured
     run = read_run(tmp_path / "run")
     assert run.manifest["status"] == "invalid"
     assert len(run.requests) == 12
+
+
+def test_a_request_that_fails_at_the_end_of_a_pass_is_no_foreign_traffic(tmp_path: Path, capsys: Captured) -> None:
+    script = replace(POOL, fault="length", fault_after=2, fault_every=5)  # after the warm-up the last of the first pass, and one more
+    assert attach(tmp_path / "run", {"none": script}) == 4
+    error = error_of(capsys)
+    assert "2 of 12 requests failed (wrong_length)" in error
+    assert "foreign traffic" not in error
+
+
+@pytest.mark.parametrize("concurrency", ["1", "2"])
+def test_tokens_that_are_counted_twice_are_not_to_be_trusted(tmp_path: Path, capsys: Captured, concurrency: str) -> None:
+    assert attach(tmp_path / "run", {"none": POOL, "cpu": replace(TIER, tier_lookups=2)}, ["--concurrency", concurrency]) == 4
+    assert "pass repeat: the server's counters contradict each other" in error_of(capsys)
+    again = [line for line in read_run(tmp_path / "run").requests if (line["arm"], line["pass"]) == ("cpu", "repeat")]
+    assert {(line["cached_tokens_host"], line["attribution"]) for line in again} == {(None, "usage")}
 
 
 @pytest.mark.parametrize("concurrency", ["1", "3"])

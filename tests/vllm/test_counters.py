@@ -8,7 +8,17 @@ import httpx
 import pytest
 
 from kvbench.errors import RunFailed
-from kvbench.runners.vllm.counters import Capacity, ServedModel, difference, parse, scrape, served_model
+from kvbench.runners.vllm.counters import (
+    Capacity,
+    ServedModel,
+    TokensByTier,
+    contradiction,
+    difference,
+    parse,
+    scrape,
+    served_model,
+    tokens_by_tier,
+)
 
 DATA = Path(__file__).parent / "data"
 VLLM = (DATA / "metrics-vllm-0.32.0.txt").read_text()
@@ -82,6 +92,49 @@ def test_what_a_server_does_not_have_is_unknown() -> None:
 
 def test_differences() -> None:
     assert difference({"a": 1, "b": 5, "gone": 1}, {"a": 4, "b": 3, "new": 2}) == {"a": 3, "b": -2, "new": 2}
+
+
+def test_the_tokens_of_a_real_server_by_tier_contradict_nothing() -> None:
+    counters = parse(VLLM).counters
+    tokens = tokens_by_tier(counters, has_tier=True)
+    assert tokens == TokensByTier(device=0, host=7168, computed=8856)
+    assert contradiction(tokens, counters) is None
+
+
+GROWN = {"prefix_hits": 100, "external_hits": 512, "prompt_tokens": 1000, "preemptions": 0}
+
+
+@pytest.mark.parametrize("missing", ["prefix_hits", "external_hits", "prompt_tokens", "preemptions"])
+def test_without_one_of_its_counters_they_are_unknown(missing: str) -> None:
+    assert tokens_by_tier({name: value for name, value in GROWN.items() if name != missing}, has_tier=True) is None
+
+
+@pytest.mark.parametrize("change", [{"prefix_hits": -1}, {"external_hits": -1}, {"prompt_tokens": -1}, {"preemptions": 1}])
+def test_where_one_went_backwards_or_a_request_was_preempted_they_are_unknown(change: dict[str, int]) -> None:
+    assert tokens_by_tier(GROWN | change, has_tier=True) is None
+
+
+def test_a_server_without_a_tier_needs_no_counter_of_one() -> None:
+    assert tokens_by_tier({"prefix_hits": 100, "prompt_tokens": 1000, "preemptions": 0}, has_tier=False) == TokensByTier(100, 0, 900)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, None),
+        ({"prompt_tokens_device": 100, "prompt_tokens_external": 512, "prompt_tokens_computed": 388}, None),
+        ({"external_hits": 1024}, "100, 1,024, -124 by hits, unknown, unknown, unknown by prompt tokens"),
+        ({"prompt_tokens_device": 50}, "100, 512, 388 by hits, 50, unknown, unknown by prompt tokens"),
+        ({"prompt_tokens_external": 256}, "100, 512, 388 by hits, unknown, 256, unknown by prompt tokens"),
+        ({"prompt_tokens_computed": 389}, "100, 512, 388 by hits, unknown, unknown, 389 by prompt tokens"),
+    ],
+)
+def test_hits_that_contradict_the_prompt_tokens(change: dict[str, int], words: str | None) -> None:
+    grown = GROWN | change
+    tokens = tokens_by_tier(grown, has_tier=True)
+    assert tokens is not None
+    found = contradiction(tokens, grown)
+    assert found == (words and f"the server's counters contradict each other: device, host, computed are {words}")
 
 
 def test_a_scrape_over_http() -> None:

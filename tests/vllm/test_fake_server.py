@@ -138,6 +138,36 @@ def test_stores_take_their_time(http: httpx.Client) -> None:
         assert await_stores(http, server.url, 10, 2).chunks == 2
 
 
+def test_what_another_salt_left_is_not_found(http: httpx.Client) -> None:
+    prompt = list(range(600))
+    with serving(Script(pool_tokens=8000, host_tokens=8192)) as server:
+        hits = []
+        for salt in ("one", "one", "two", None):
+            before = scrape(http, server.url).counters
+            complete(http, server, prompt, 4, **({} if salt is None else {"cache_salt": salt}))
+            hits.append(difference(before, scrape(http, server.url).counters)["prefix_hits"])
+        http.post(f"{server.url}/reset_prefix_cache")
+        complete(http, server, prompt, cache_salt="two")
+        complete(http, server, prompt, cache_salt="three")
+        assert scrape(http, server.url).counters["external_hits"] == 512
+    assert hits == [0, 592, 0, 0]
+
+
+def test_a_request_may_be_counted_late(http: httpx.Client) -> None:
+    with serving(Script(count_s=60)) as server:
+        assert complete(http, server, [1, 2, 3], stream=True).text.endswith("data: [DONE]\n\n")
+        reading = scrape(http, server.url)
+    assert (reading.gauges["running"], reading.counters["finished"]) == (1, 0)
+
+
+def test_a_lookup_may_be_counted_twice_and_a_metric_be_missing(http: httpx.Client) -> None:
+    with serving(Script(pool_tokens=1600, host_tokens=1024, tier_lookups=2, hides="prompt_tokens")) as server:
+        complete(http, server, list(range(40)))
+        counters = scrape(http, server.url).counters
+    assert (counters["prefix_queries"], counters["external_queries"]) == (40, 80)
+    assert not any(name.startswith(("prompt_tokens", "cached_tokens")) for name in counters)
+
+
 def test_counters_can_be_told_to_lie(http: httpx.Client) -> None:
     with serving(Script(foreign_tokens=100, preempt_every=2, restart_after=2)) as server:
         first = scrape(http, server.url)

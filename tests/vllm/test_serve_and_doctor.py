@@ -17,6 +17,7 @@ from kvbench.cli import doctor
 from kvbench.cli.main import main
 from kvbench.runners.vllm.installation import ask
 from kvbench.runners.vllm.server import free_ports
+from kvbench.testing.fake_server import serving as serving_elsewhere
 
 Captured = pytest.CaptureFixture[str]
 
@@ -28,8 +29,9 @@ def python(tmp_path: Path) -> Path:
 
 
 def serving(python: Path, *more: str) -> list[str]:
-    folder = python.parent
-    return ["serve", "--vllm-python", str(python), "--model", str(folder / "model"), "--logs", str(folder / "logs"), *more]
+    folder, port = python.parent, free_ports(1)[0]
+    words = ["serve", "--vllm-python", str(python), "--model", str(folder / "model"), "--logs", str(folder / "logs")]
+    return [*words, f"--port={port}", *more]
 
 
 def test_serve_prints_what_to_copy_and_ends_with_ctrl_c(python: Path) -> None:
@@ -64,12 +66,21 @@ def test_serve_prints_what_to_copy_and_ends_with_ctrl_c(python: Path) -> None:
 
 def test_serve_says_why_a_server_did_not_start(python: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_DIES", "vllm")
-    assert main(serving(python, f"--port={free_ports(1)[0]}")) == 1
+    assert main(serving(python)) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert (
         "the vLLM server did not start: it ended with code 1: OSError: [Errno 98] Address already in use; another process" in captured.err
     )
+    assert captured.err.count("\n") == 1
+
+
+def test_serve_does_not_take_another_server_for_its_own(python: Path, capsys: Captured) -> None:
+    with serving_elsewhere() as other:
+        assert main(serving(python, f"--port={other.port}")) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"--port {other.port}: nobody can listen there (Address already in use); name a free one with --port N" in captured.err
     assert captured.err.count("\n") == 1
 
 

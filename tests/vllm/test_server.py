@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from lives import HERE, MARK, alive, all_gone, scripted
 
@@ -61,11 +62,11 @@ def test_an_early_death_is_noticed_at_once_and_explained(tmp_path: Path) -> None
 
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     spec = scripted("hangs", tmp_path)
-    with (
-        Server(spec, grace_s=5) as server,
-        pytest.raises(RunFailed, match=r"did not answer within 0\.5 s \(--startup-timeout\): hello from"),
-    ):
-        server.await_ready(0.5)
+    with Server(spec, grace_s=5) as server:
+        while not spec.log.read_text():
+            server.check_alive()
+        with pytest.raises(RunFailed, match=r"did not answer within 0\.5 s \(--startup-timeout\): hello from"):
+            server.await_ready(0.5)
     assert all_gone(mark_of(spec), 0)
 
 
@@ -107,6 +108,19 @@ def test_a_keeper_that_is_killed_takes_the_server_along(tmp_path: Path) -> None:
         assert all_gone(mark_of(spec))
         with pytest.raises(RunFailed, match="was ended by signal 9"):
             watch(server)
+
+
+@linux
+def test_the_family_of_a_server_whose_keeper_is_killed_is_ended_too(tmp_path: Path) -> None:
+    spec = scripted("family", tmp_path)
+    with Server(spec, grace_s=5) as server:
+        server.await_ready(20)
+        keeper = psutil.Process(server.pid).parent()
+        assert keeper is not None
+        keeper.kill()
+        with pytest.raises(RunFailed, match="was ended by signal 9"):
+            watch(server)
+        assert all_gone(mark_of(spec), 0)
 
 
 def test_an_exception_stops_the_server(tmp_path: Path) -> None:
@@ -180,6 +194,22 @@ def test_nothing_survives_sigkill_of_kvbench_at_a_random_moment(tmp_path: Path, 
     assert all_gone(mark)
     if attempt % 2:
         assert not (tmp_path / "files").exists()
+
+
+@linux
+def test_a_kill_by_name_spares_the_keeper_which_ends_the_rest(tmp_path: Path) -> None:
+    mark = f"by-name-{os.getpid()}"
+    owner = own_a_server(tmp_path, mark)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() + owner.stdout.readline() == "starting\nready\n"
+    everybody = [psutil.Process(owner.pid), *alive(mark)]
+    named = [process for process in everybody if "kvbench" in " ".join(process.cmdline()[1:])]  # wherever the interpreter is
+    assert owner.pid in [process.pid for process in named]
+    for process in named:
+        process.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert all_gone(mark)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,25 @@ def finished_requests(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def await_requests(folder: Path, count: int, within_s: float = 60) -> None:
+def await_requests(folder: Path, count: int) -> None:
+    await_that(lambda: len(finished_requests(folder)) >= count)
+
+
+def await_arrivals(file: Path, count: int) -> None:
+    await_that(lambda: len(arrived(file)) >= count)
+
+
+def await_that(holds: Callable[[], bool], within_s: float = 60) -> None:
     deadline = time.monotonic() + within_s
-    while len(finished_requests(folder)) < count:
+    while not holds():
         assert time.monotonic() < deadline, "the run did not get so far"
         time.sleep(0.01)
+
+
+def arrived(file: Path) -> list[str]:
+    """Ids of the workload's requests that the server has seen, in order; without the warm-up's."""
+    ids = file.read_text().splitlines() if file.exists() else []
+    return [request_id for request_id in ids if not request_id.startswith("warm-up")]
 
 
 @pytest.mark.parametrize("sizes", [[], ["--kv-tokens", "1600", "--block-size", "16"]], ids=["the server's pool", "a given pool"])
@@ -141,6 +155,12 @@ def test_a_server_that_does_not_start_says_why_and_leaves_its_log(tmp_path: Path
     assert all_gone(mark(tmp_path), 0)
 
 
+def test_a_server_whose_capacity_cannot_be_read_is_stopped(tmp_path: Path, arguments: list[str], capsys: Captured) -> None:
+    assert main([*arguments, *with_script("--api-key x")]) == 1
+    assert "/v1/models: answered 401" in capsys.readouterr().err
+    assert all_gone(mark(tmp_path), 0)
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_keeps_what_it_measured_and_stops_its_server(
     tmp_path: Path, arguments: list[str], signal_number: int
@@ -158,16 +178,20 @@ def test_a_run_that_is_stopped_keeps_what_it_measured_and_stops_its_server(
 def test_killed_at_random_moments_nothing_survives_and_everything_finished_is_on_disk(tmp_path: Path, arguments: list[str]) -> None:
     moments = random.Random(0)
     for number in range(10):
-        folder = tmp_path / f"run-{number}"
-        words = [*arguments, "--out", str(folder), *with_script("--first-token-s 0.02")]
+        folder, arrivals = tmp_path / f"run-{number}", tmp_path / f"arrivals-{number}"
+        words = [*arguments, "--out", str(folder), *with_script("--first-token-s 0.02"), "--env", f"FAKE_ARRIVALS={arrivals}"]
         wanted = moments.randrange(0, 12)
         with running(words) as process:
-            await_requests(folder, wanted)
+            await_arrivals(arrivals, wanted)
             time.sleep(moments.random() * 0.05)  # any moment will do
             process.send_signal(signal.SIGKILL)
             process.wait(timeout=60)
         assert all_gone(mark(tmp_path))
+        sent = arrived(arrivals)
+        assert len(sent) >= wanted
         if folder.exists():
-            run = read_run(folder)
-            assert len(run.requests) >= wanted
+            kept = [request["request_id"] for request in read_run(folder).requests]
+            assert kept in (sent, sent[:-1])  # at concurrency 1 all but the last had ended
             assert main(["report", str(folder)]) == 0
+        else:
+            assert sent == []

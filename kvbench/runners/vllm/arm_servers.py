@@ -47,17 +47,19 @@ class ArmServers:
             installation: what serves.
             folder: where the logs go; it exists.
             repeat: N of the logs' names.
-            port: where vLLM listens; ``None``: any free port.
+            port: where vLLM listens, as ``--port`` says; ``None``: any free port.
             name: ARM of the logs' names; ``None``: the tier.
 
         Raises:
             UsageError: an option that the arm needs is missing or wrong.
-            RunFailed: the interpreter or the device cannot serve this arm.
+            RunFailed: the interpreter or the device cannot serve this arm, or the port is taken.
         """
         level = TIERS[tier]
         installation.require(lmcache=level.lmcache)
         if level.device is not None and installation.device != level.device:
             raise RunFailed(f"--tier {tier}: {level.describes} needs a GPU, and vLLM {installation.vllm} here runs on the CPU")
+        if port is not None:
+            _require_free(port)
         self.tier = tier
         self._options = options
         self._stack = ExitStack()
@@ -163,6 +165,16 @@ def _own_folder(parent: Path | None) -> Path | None:
         return Path(tempfile.mkdtemp(prefix="kvbench-", dir=parent.absolute()))
     except OSError as error:
         raise UsageError(f"--disk {parent}: cannot be written ({error.strerror}); name a folder you may write to") from None
+
+
+def _require_free(port: int) -> None:
+    """Refuse a port that is taken: whoever answers there would be mistaken for the server that is being started."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: connections that are over hold no port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise RunFailed(f"--port {port}: nobody can listen there ({error.strerror}); name a free one with --port N") from None
 
 
 def _require_listener(redis: str | None) -> None:

@@ -181,9 +181,13 @@ class VllmBackend:
         if options.blocks is not None and options.block_size is not None:
             return DeviceCapacity(options.blocks * options.block_size, options.block_size)
         self._spare = self._started(ArmSetup("none"), 0)
-        with open_client() as http:
-            self._served = served_model(http, self._spare.url)
-            return read_pool(http, self._spare.url)
+        try:
+            with open_client() as http:
+                self._served = served_model(http, self._spare.url)
+                return read_pool(http, self._spare.url)
+        except BaseException:  # nobody can close a backend that was never made
+            self.close()
+            raise
 
     def _take_spare(self, arm: ColdStart) -> ArmServers | None:
         """The server that told the capacity, if this is the first arm and has no tier; otherwise it is stopped."""

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from kvbench.errors import RunFailed
+from kvbench.masking import mask_login
 from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.vllm.calls import call, get_object
 from kvbench.runners.vllm.names import CACHE_CONFIG, LMCACHE_COUNTERS, PROCESS_START, VLLM_COUNTERS, VLLM_GAUGES, Metric
@@ -39,6 +40,15 @@ class Scrape:
 
     started: float | None
     """When the server's process started, seconds since the epoch: another value is another process. ``None`` where it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokensByTier:
+    """Prompt tokens by where they came from; ``computed`` is what the others leave, below 0 where a hit was counted twice."""
+
+    device: int
+    host: int
+    computed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,31 @@ def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str,
     return {name: value - before.get(name, 0) for name, value in after.items()}
 
 
+def tokens_by_tier(grown: Mapping[str, int], has_tier: bool) -> TokensByTier | None:
+    """What the hits say of the prompts that were counted in between; :func:`contradiction` says whether to believe it.
+
+    ``None`` where they do not say: a counter is missing or went backwards, or a preempted request may have been looked up again.
+    """
+    device, prompt = grown.get("prefix_hits"), grown.get("prompt_tokens")
+    host = grown.get("external_hits", None if has_tier else 0)
+    if device is None or host is None or prompt is None or min(device, host, prompt) < 0 or grown.get("preemptions") != 0:
+        return None
+    return TokensByTier(device, host, prompt - device - host)
+
+
+def contradiction(tokens: TokensByTier, grown: Mapping[str, int]) -> str | None:
+    """How the hits contradict the prompt tokens, which vLLM counts by source as well, once each; ``None`` where they do not.
+
+    A lookup that is retried and counted again does (vllm#43736).
+    """
+    found = tokens.device, tokens.host, tokens.computed
+    told = grown.get("prompt_tokens_device"), grown.get("prompt_tokens_external"), grown.get("prompt_tokens_computed")
+    if tokens.computed >= 0 and all(number in (None, own) for number, own in zip(told, found, strict=True)):
+        return None
+    by_hits, by_source = (", ".join("unknown" if number is None else f"{number:,}" for number in numbers) for numbers in (found, told))
+    return f"the server's counters contradict each other: device, host, computed are {by_hits} by hits, {by_source} by prompt tokens"
+
+
 def served_model(client: httpx.Client, url: str) -> ServedModel:
     """The model that the server serves, and its version.
 
@@ -101,7 +136,7 @@ def served_model(client: httpx.Client, url: str) -> ServedModel:
         model = get_object(client, f"{url}/v1/models")["data"][0]
         name = str(model["id"])
     except (LookupError, TypeError):
-        raise RunFailed(f"{url}/v1/models names no model; is this a vLLM server?") from None
+        raise RunFailed(f"{mask_login(url)}/v1/models names no model; is this a vLLM server?") from None
     try:
         version = str(get_object(client, f"{url}/version")["version"])
     except (RunFailed, LookupError):
@@ -117,7 +152,7 @@ def read_pool(http: httpx.Client, url: str) -> DeviceCapacity:
     """
     found = scrape(http, url).capacity
     if found is None:
-        raise RunFailed(f"{url}/metrics does not tell the size of the pool (vllm:cache_config_info); is this a vLLM server?")
+        raise RunFailed(f"{mask_login(url)}/metrics does not tell the size of the pool (vllm:cache_config_info); is this a vLLM server?")
     return DeviceCapacity(found.blocks * found.block_size, found.block_size)
 
 

@@ -8,7 +8,8 @@ Linux orphans become the keeper's children, so that none can hide in a session o
 is ended. Then the folder LEFTOVERS is removed, unless it is ''. The keeper says on stdout ``started PID``, ``ended CODE`` (as
 ``subprocess`` has it: a signal is negative) or ``failed REASON``.
 
-A script of the standard library only, so that it starts in milliseconds; it is run by path and imports nothing of kvbench.
+A script of the standard library only, so that it starts in milliseconds; it imports nothing of kvbench. kvbench runs it under a command
+line that says none of this (``BOOTSTRAP`` of ``server.py``), so that a kill by name which ends kvbench spares the keeper.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kvbench.errors import RunFailed
 from kvbench.records import PassTotals, RequestRecord, digest
 from kvbench.runners.base import ClosedLoop, Pace, Request
 from kvbench.runners.vllm.client import Client
-from kvbench.runners.vllm.counters import Scrape, difference
+from kvbench.runners.vllm.counters import Scrape, contradiction, difference, tokens_by_tier
 from kvbench.runners.vllm.exchange import Exchange
 from kvbench.runners.vllm.settling import Settling
 
@@ -89,19 +89,29 @@ class VllmRunner:
     def _run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         before = last = self._settling.read()
         alone = pace == ClosedLoop(1)  # then the client sends no request before this has returned for the one before it
+        answered: list[Request] = []
 
         def ended(request: Request, exchange: Exchange) -> None:
             nonlocal last
             attribution = None
-            if alone and exchange.error is None:
-                after = self._settling.after(request)
-                attribution, last = self._by_counters(last, after, len(request.prompt)), after
+            try:
+                if exchange.error is None:
+                    answered.append(request)
+                    if alone:
+                        after = self._settling.after(request)
+                        attribution, last = self._by_counters(last, after, request, exchange), after
+                elif alone and exchange.sent_s is not None:
+                    last = self._settling.after_failure() or last
+            except BaseException:  # the request has ended, whatever keeps its counters from standing still
+                on_end(self._record(request, exchange))
+                raise
             on_end(self._record(request, exchange, attribution))
 
         load = self._client.run(requests, pace, ended, *([] if self._watch is None else [self._watch.why_dead]))
         if load.gave_up is not None:
             raise RunFailed(load.gave_up)
-        return self._totals(before, last if alone else self._settling.after(*requests), load.lag.samples_s)
+        after = last if alone else self._settling.after(*answered)
+        return self._totals(before, after, load.lag.samples_s, failed=len(answered) < len(requests))
 
     def take_events(self) -> list[dict[str, object]]:
         """A server tells no events."""
@@ -147,7 +157,7 @@ class VllmRunner:
 
     def _faults(self, host: int | None) -> list[str]:
         """What did not settle; and, once there was something to give, what the logs say of a tier that gave nothing."""
-        silent = self._has_tier and self._passes > 0 and not host
+        silent = self._has_tier and self._passes > 0 and host == 0
         self._passes += 1
         trouble = self._watch.trouble() if silent and self._watch is not None else None
         return self._settling.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])
@@ -161,31 +171,35 @@ class VllmRunner:
             return Attribution(None, None, prompt - cached, "usage")
         return Attribution(cached, 0, prompt - cached, "usage")
 
-    def _by_counters(self, before: Scrape, after: Scrape, prompt: int) -> Attribution | None:
-        """What one request alone made the counters grow by; ``None`` where something else did too, or they do not say."""
-        grown = difference(before.counters, after.counters)
-        if grown.get("finished") != 1 or grown.get("preemptions", 0) or grown.get("prefix_queries") != prompt:
+    def _by_counters(self, before: Scrape, after: Scrape, request: Request, exchange: Exchange) -> Attribution | None:
+        """What one request alone made the counters grow by; ``None`` where something else did too, they do not say, or are contradicted."""
+        grown, prompt = difference(before.counters, after.counters), len(request.prompt)
+        tokens = tokens_by_tier(grown, self._has_tier)
+        alone = grown.get("finished") == 1 and grown.get("prefix_queries") == grown.get("prompt_tokens") == prompt
+        if not alone or tokens is None or contradiction(tokens, grown) is not None:
             return None
-        device, host = grown.get("prefix_hits"), grown.get("external_hits", 0)
-        return None if device is None else Attribution(device, host, prompt - device - host, "counters")
+        if exchange.cached_tokens not in (None, tokens.device + tokens.host):
+            return None
+        return Attribution(tokens.device, tokens.host, tokens.computed, "counters")
 
-    def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float]) -> PassTotals:
+    def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float], failed: bool) -> PassTotals:
+        """What the pass made the counters grow by. One that ``failed`` in part may have counts of half a request, which is no fault."""
         grown = difference(before.counters, after.counters)
-        device, prompt = grown.get("prefix_hits"), grown.get("prompt_tokens")
-        host = grown.get("external_hits", 0 if not self._has_tier else None)
-        known = None not in (device, host, prompt) and not grown.get("preemptions", 0)
+        tokens, host = tokens_by_tier(grown, self._has_tier), grown.get("external_hits")
+        wrong = None if tokens is None else contradiction(tokens, grown)
+        known = tokens if wrong is None else None
         return PassTotals(
             counters_before=_with_start(before),
             counters_after=_with_start(after),
             peak_pool_tokens=None,
             evicted_tokens=None,
             stored_tokens=None,
-            loaded_tokens=host if self._has_tier else None,
-            cached_tokens_device=device if known else None,
-            cached_tokens_host=host if known else None,
-            computed_tokens=prompt - device - host if known else None,  # type: ignore[operator]
+            loaded_tokens=host if self._has_tier and wrong is None else None,
+            cached_tokens_device=known.device if known else None,
+            cached_tokens_host=known.host if known else None,
+            computed_tokens=known.computed if known else None,
             client_lags_ms=[round(lag * 1e3, 2) for lag in lags_s if lag >= NOTICEABLE_LAG_S],
-            faults=self._faults(host),
+            faults=[*self._faults(host), *([] if wrong is None or failed else [wrong])],
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -17,17 +18,29 @@ from types import TracebackType
 from typing import Self
 
 import httpx
+import psutil
 
 from kvbench.errors import RunFailed
 from kvbench.runners.vllm.log_reason import explain
 
 KEEPER = Path(__file__).with_name("keeper.py")
 
+BOOTSTRAP = """
+import json, runpy, sys
+if job := sys.stdin.buffer.readline():
+    sys.argv = json.loads(job)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""The keeper's command line. Its path and arguments come by stdin: else ``pkill -9 -f kvbench`` would kill kvbench and keeper at once."""
+
 POLL_S = 0.1
 """Between two questions whether the server answers. Its death is noticed in between."""
 
 KEEPER_MARGIN_S = 10.0
 """What a keeper may take beyond the grace before it is given up."""
+
+BURIAL_S = 1.0
+"""How long to wait for processes after SIGKILL. Where orphans are not reaped, they are never gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,10 @@ class Server:
     """A running server that ends with kvbench, whatever ends kvbench.
 
     ``with Server(spec, grace_s) as server: server.await_ready(startup_s)``. Leaving the block stops it with all that it started.
+
+    Where only the keeper is killed, the server's first process dies with it (on Linux), and :meth:`stop` kills its process group and what
+    had descended from it when it answered; what has moved into a session of its own since then remains. Where the keeper is killed together
+    with kvbench (``pkill -9 python``, or by name where the interpreter's own path holds it), all but the first process may remain.
     """
 
     def __init__(self, spec: ServerSpec, grace_s: float = 15.0) -> None:
@@ -68,17 +85,19 @@ class Server:
         self.spec = spec
         self._grace_s = grace_s
         self._said = b""
+        self._family: set[psutil.Process] = set()
         try:
             spec.log.touch()
         except OSError as error:
             raise RunFailed(f"{spec.log}: cannot be written ({error.strerror})") from None
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER), str(grace_s), str(spec.log), str(spec.leftovers or ""), *spec.command],
+            [str(Path(sys.executable).resolve()), "-I", "-S", "-c", BOOTSTRAP],  # resolved: the path of a venv often holds a project's name
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **spec.environment},
             start_new_session=True,  # Ctrl-C is for kvbench, which then stops the servers in order
         )
+        self._hand_over([str(KEEPER), str(grace_s), str(spec.log), str(spec.leftovers or ""), *spec.command])
         self.pid = self._first_word()
         """Process id of the server, which is its process group's too."""
 
@@ -99,6 +118,7 @@ class Server:
                 self.check_alive("did not start: it")
                 with suppress(httpx.TransportError):
                     if client.get(self.spec.health_url).is_success:
+                        self._meet_family()
                         return
                 self._listen(POLL_S)
         raise explain(
@@ -119,8 +139,10 @@ class Server:
 
     def stop(self) -> None:
         """SIGTERM to the server and all that it started, SIGKILL after the grace; returns when none is left. Safe to call twice."""
+        self._meet_family()
         if self._keeper.stdin is not None:
-            self._keeper.stdin.close()
+            with suppress(BrokenPipeError):
+                self._keeper.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._keeper.wait(self._grace_s + KEEPER_MARGIN_S)
         if self._keeper.poll() is None:
@@ -129,6 +151,7 @@ class Server:
         if self._keeper.returncode and hasattr(self, "pid"):  # killed, so that it could not do its work
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+            self._kill_family()
         if self._keeper.stdout is not None:
             self._keeper.stdout.close()
 
@@ -137,6 +160,30 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+
+    def _hand_over(self, job: list[str]) -> None:
+        """Tell the keeper what to do; one that has died is noticed by its silence."""
+        if self._keeper.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._keeper.stdin.write(json.dumps(job).encode() + b"\n")
+                self._keeper.stdin.flush()
+
+    def _meet_family(self) -> None:
+        """Remember who descends from the keeper: when it has been killed, those in other sessions cannot be found any more."""
+        if self._keeper.poll() is None:
+            with suppress(psutil.Error):
+                self._family.update(psutil.Process(self._keeper.pid).children(recursive=True))
+
+    def _kill_family(self) -> None:
+        """SIGKILL to everybody remembered, and to what they have started since."""
+        for member in list(self._family):
+            with suppress(psutil.Error):
+                self._family.update(member.children(recursive=True))
+        for member in self._family:
+            with suppress(psutil.Error):
+                member.kill()
+        psutil.wait_procs(self._family, BURIAL_S)
+        self._family.clear()
 
     def _first_word(self) -> int:
         while not self._said.endswith(b"\n") and self._listen(None):

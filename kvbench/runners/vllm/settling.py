@@ -45,29 +45,39 @@ class Settling:
 
     def after(self, *requests: Request) -> Scrape:
         """The counters when everything that these requests left has been counted and stored. Nothing else may be in flight."""
-        self._await_idle()
+        if not self._await_idle():
+            self._is_ours = False  # waiting again would only take the time again
+            self._faults.append(f"the server still had requests {IDLE_S:g} s after ours had ended: others use it too")
         if self._lmcache_url is not None:
             for request in requests:
                 self._chunks.update(self._prefixes.of(request.prompt))
             self._await_stores(self._lmcache_url)
         return self.read()
 
+    def after_failure(self) -> Scrape | None:
+        """The counters when the server has let go of a request that failed, or has had its time to. What it stored is not awaited: nobody
+        knows how much that is. ``None`` where the server does not answer, which is for whoever asks it next to say.
+        """
+        try:
+            self._await_idle()
+            return self.read()
+        except RunFailed:
+            return None
+
     def take_faults(self) -> list[str]:
         """What did not settle, in words; forgets it."""
         faults, self._faults = self._faults, []
         return faults
 
-    def _await_idle(self) -> None:
-        """Until the server says that no request runs or waits; at once where it does not say."""
+    def _await_idle(self) -> bool:
+        """Until the server says that no request runs or waits, or does not say it; whether that came in time. Asks no server of others."""
         deadline = time.monotonic() + IDLE_S
         while self._is_ours and time.monotonic() < deadline:
             gauges = scrape(self._http, self._url).gauges
             if not gauges.get("running", 0) and not gauges.get("waiting", 0):
-                return
+                return True
             time.sleep(POLL_S)
-        if self._is_ours:
-            self._is_ours = False  # waiting again would only take the time again
-            self._faults.append(f"the server still had requests {IDLE_S:g} s after ours had ended: others use it too")
+        return not self._is_ours
 
     def _await_stores(self, lmcache_url: str) -> None:
         wanted = len(self._chunks)

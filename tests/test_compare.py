@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from kvbench.analysis.baseline import Baseline, read_side, reduce
 from kvbench.analysis.compare import Comparison, Line, compare
@@ -21,7 +22,7 @@ from kvbench.analysis.thresholds import parse
 from kvbench.analysis.verdict import Change, Verdict, interval, judge, own_noise
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
-from kvbench.records import RequestError
+from kvbench.records import RequestError, RequestRecord
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit
 from kvbench.runfolder import Run, read_run
@@ -132,6 +133,63 @@ def test_one_repeat_is_too_few_for_times_and_enough_for_tokens(tmp_path: Path, c
     assert main([*arguments, "--strict"]) == 3
 
 
+def untimed(record: RequestRecord) -> RequestRecord:
+    """The request as a run without times has it."""
+    return replace(record, first_token_s=None, last_token_s=None, token_times_s=[], chunk_tokens=[])
+
+
+@pytest.mark.parametrize("rates", [[], ["--prefill-rate", "5000", "--restore-rate", "50000"]], ids=["tokens", "times"])
+def test_simulated_runs_can_pass_a_strict_gate(tmp_path: Path, capsys: Captured, rates: list[str]) -> None:
+    command = ["run", "--runner", "simulator", "--docs", "4", "--doc-tokens", "300", "--kv-tokens", "688", "--quiet"]
+    for name in ("base", "new"):
+        assert main([*command, *rates, "--out", str(tmp_path / name)]) == 0
+    arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new"), "--strict", "--format", "json"]
+    capsys.readouterr()
+    assert main([*arguments, "--fail-on", "host_hit_rate[*,repeat] < 50%"]) == 0
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    assert {item["word"] for item in lines} == {"same"}
+    assert any(item["unit"] == "ms" for item in lines) == bool(rates)
+
+
+def test_a_slower_prediction_is_slower_without_repeats(tmp_path: Path) -> None:
+    made = Made(config={"runner": "simulator"})
+    found = compared(tmp_path, cyclic, lambda *place: replace(cyclic(*place), ttft_ms=cyclic(*place).ttft_ms * 1.1), made)
+    assert {item.word for item in found.lines if item.unit == "ms"} == {"slower"}
+    assert {item.word for item in found.lines if item.unit == "x"} == {"same"}
+
+
+def test_figures_that_one_run_lacks_are_unknown_and_no_matter_of_samples(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), slower(1.0, 1), new_made=replace(REPEATED, edit=untimed))
+    assert found.unsaid == ("18 of 39 figures are unknown in one run or both (ttft_p50, ttft_mean, speedup_p50, speedup_mean)",)
+    both = compared(tmp_path / "both", cyclic, cyclic, replace(REPEATED, edit=untimed))
+    assert (both.unsaid, {item.unit for item in both.lines}) == ((), {"tokens", ""})
+
+
+# Arms without a host tier.
+
+
+def test_only_arms_with_a_tier_have_tokens_from_it(tmp_path: Path) -> None:
+    def arms(found: Comparison) -> set[str]:
+        return {item.arm for item in found.lines if item.figure == "host"}
+
+    made = replace(REPEATED, arms={"none": None, "redis": None})  # a tier of unknown size
+    assert arms(compared(tmp_path / "tiers", cyclic, cyclic, made)) == {"redis"}
+    pressure = replace(REPEATED, arms={"ample": None, "swap": None}, config={"experiment": "pressure"})
+    found = compared(tmp_path / "pressure", cyclic, cyclic, pressure)
+    assert arms(found) == set()
+    row = next(text for text in report.to_terminal(found).splitlines() if text.startswith("swap") and "50,250" in text)
+    assert row.split()[2:5] == ["0", "-", "50,250"]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_baseline_file_of_any_format_tells_which_arms_have_a_tier(tmp_path: Path, version: str) -> None:
+    for config, arms, tiers in (({}, {"none": None, "cpu": 51200}, {"cpu"}), ({"experiment": "pressure"}, {"swap": None}, set())):
+        run = replace(REPEATED, arms=arms, config=config).write(tmp_path / str(len(arms)), cyclic)
+        file = tmp_path / f"{len(arms)}.json"
+        file.write_text(json.dumps(reduce(run).to_json() | {"format": f"kvbench.baseline/{version}"}), encoding="utf-8")
+        assert {cell.arm for cell in read_side(file).cells if cell.tier} == tiers
+
+
 # What is refused, and what is only said.
 
 
@@ -183,6 +241,15 @@ def test_an_interrupted_run_is_compared_as_far_as_it_went(tmp_path: Path) -> Non
         compared(tmp_path / "early", cyclic, cyclic, Made(), Made(stop_after=5))
 
 
+def test_an_unfinished_arm_is_missed_in_every_experiment(tmp_path: Path) -> None:
+    made = Made(arms={"ample": None, "swap": None}, config={"experiment": "pressure"})
+    base, new = (
+        edited(one.write(tmp_path / name, cyclic), lambda manifest: manifest["config"].pop("tier"))
+        for name, one in (("base", made), ("new", replace(made, stop_after=35)))
+    )
+    assert ("swap", "repeat") in compare(base, new).missing
+
+
 def test_an_invalid_run_ends_with_four(tmp_path: Path, capsys: Captured) -> None:
     REPEATED.write(tmp_path / "base", cyclic)
     REPEATED.write(tmp_path / "bad", cyclic, status="invalid", reasons=["the first pass was not cold"])
@@ -231,6 +298,38 @@ def test_a_baseline_compares_as_the_run_it_was_made_of(tmp_path: Path, capsys: C
     file.write_text(file.read_text(encoding="utf-8").replace("kvbench.baseline/2", "kvbench.baseline/0"), encoding="utf-8")
     assert main(["compare", str(file), str(tmp_path / "new")]) == 2
     assert "format is 'kvbench.baseline/0', this kvbench reads 'kvbench.baseline/2'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("cells", 0, "ttft_ms", "p50"), "x", "cells.0.ttft_ms.p50: Input should be a valid number"),
+        (("cells", 0, "repeats", 0, "p50"), "x", "cells.0.repeats.0.p50: Input should be a valid number"),
+        (("cells", 0, "repeats", 0, "mean"), float("nan"), "cells.0.repeats.0.mean: Input should be a finite number"),
+        (("cells", 0, "requests"), [[1, 2]], "cells.0.requests.0"),
+        (("cells", 0, "requests"), [[-1, 0, 0, 5]], "cells.0.requests.0.0"),
+        (("cells", 0, "requests"), [[1, 0, 0, 10**40]], "cells.0.requests.0.3"),
+        (("cells",), {}, "cells: "),
+        (("subject",), [], "subject: Input should be a valid dictionary"),
+        (("machine",), 1, "machine: "),
+        (("status",), None, "status: "),
+        (("runs",), 0, "runs: "),
+        (("subject", "experiment"), ["cyclic", 1], "measured different things"),
+    ],
+)
+def test_a_field_of_another_type_is_one_line(tmp_path: Path, capsys: Captured, place: tuple[Any, ...], value: Any, words: str) -> None:
+    run = REPEATED.write(tmp_path / "run", cyclic)
+    text = json.loads(json.dumps(reduce(run).to_json()))
+    owner = text
+    for step in place[:-1]:
+        owner = owner[step]
+    owner[place[-1]] = value
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps(text), encoding="utf-8")
+    assert main(["compare", str(file), str(run.path)]) == 2
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.count("\n") == 1
 
 
 # Several runs as one base.
@@ -392,8 +491,35 @@ def test_a_rule_on_an_unknown_figure_warns_and_one_on_no_pass_is_wrong_use(tmp_p
     found = compared(tmp_path, cyclic, cyclic, rules=[parse("ttft_p99[cpu,repeat] > 1")])
     assert found.failed_rules == ()
     assert any("ttft_p99 of cpu, repeat is unknown" in remark for remark in found.unsaid)
-    with pytest.raises(UsageError, match=r"has no \[cpu,again\]; it has \[none,sequential\]"):
+    with pytest.raises(UsageError, match=r"neither run has \[cpu,again\]; there are \[none,sequential\]"):
         compared(tmp_path / "b", cyclic, cyclic, rules=[parse("ttft_p50[cpu,again] > 1")])
+
+
+@pytest.mark.parametrize("rule", ["host_hit_rate[cpu,reverse] < 30%", "host_hit_rate[*,*] < 0%", "computed[cpu,*] > +0"])
+def test_a_rule_on_a_pass_that_the_new_run_did_not_finish_is_unknown(tmp_path: Path, capsys: Captured, rule: str) -> None:
+    REPEATED.write(tmp_path / "base", slower(1.0))
+    Made(stop_after=55).write(tmp_path / "new", slower(1.0, 1))
+    arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new"), "--fail-on", rule]
+    assert main(arguments) == 0
+    figure = rule.partition("[")[0]
+    assert f"--fail-on {rule!r}: {figure} of cpu, reverse is unknown" in capsys.readouterr().err
+    assert main([*arguments, "--strict"]) == 3
+
+
+def test_a_star_does_not_name_an_arm_that_the_new_run_was_not_to_measure(tmp_path: Path) -> None:
+    alone, rules = replace(REPEATED, arms={"none": None}), [parse("computed[*,*] > +0")]
+    found = compared(tmp_path, cyclic, cyclic, new_made=alone, allow=("tier", "host_tokens", "chunk_tokens"), rules=rules)
+    assert {outcome.arm for outcome in found.outcomes} == {"none"}
+    assert found.missing == ()
+
+
+@pytest.mark.parametrize("figure", ["speedup_p50", "speedup_mean", "host", "host_hit_rate"])
+def test_a_star_leaves_out_the_arm_that_cannot_have_the_figure(tmp_path: Path, figure: str) -> None:
+    found = compared(tmp_path, slower(1.0), slower(1.0, 1), rules=[parse(f"{figure}[*,repeat] < 0.5")])
+    assert [(outcome.arm, outcome.failed) for outcome in found.outcomes] == [("cpu", False)]
+    assert found.unsaid == ()
+    with pytest.raises(UsageError, match="says nothing"):
+        compared(tmp_path / "named", cyclic, cyclic, rules=[parse(f"{figure}[none,repeat] < 0.5")])
 
 
 @given(st.text(max_size=40))
@@ -436,6 +562,19 @@ def test_the_terminal_fits_80_columns_and_says_no_nan(tmp_path: Path) -> None:
     assert "nan" not in text.lower().split()
     assert "hits lost" in text
     assert json.loads(report.to_json(found))["regressed"] is True
+
+
+def test_markdown_shows_rules_and_names_as_they_are(tmp_path: Path) -> None:
+    made = replace(REPEATED, arms={"none": None, "c|p_u_*": 51200})
+    rules = [parse("computed[*,*] > 1"), parse("ttft_p50[c|p_u_*,*] > 1")]
+    found = compared(tmp_path, slower(1.0), slower(1.0, 1), made, rules=rules)
+    whole, short = (MarkdownIt("commonmark").enable("table").render(github.render(found, room)) for room in (github.LIMIT, 1500))
+    for html in (whole, short):
+        assert "<em>" not in html
+        assert html.count("<strong>") == 1
+        assert "--fail-on computed[*,*] &gt; 1 holds for c|p_u_*, repeat" in html
+    assert "<table>" not in short
+    assert whole.count("<td>c|p_u_*</td>") == 6 + 6 + 3 + 6  # times, speedups, tokens, thresholds
 
 
 def test_github_appends_to_the_summary_and_stays_below_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

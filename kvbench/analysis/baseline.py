@@ -25,16 +25,17 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kvbench.analysis import identity
 from kvbench.analysis.frame import FIELDS, pass_labels, request_frame
 from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
-from kvbench.analysis.setup import read_setup
+from kvbench.analysis.setup import Setup, read_setup
 from kvbench.errors import UsageError
 from kvbench.runfolder import Run, read_run
 
@@ -75,7 +76,7 @@ class Cell:
     """One pass of one arm: the repeats that finished it, run by run in order, and statistics over all of them.
 
     ``requests`` has a row a request of the pass, its device, host and computed tokens; ``None`` unless they are known and the same in
-    all repeats.
+    all repeats. ``tier``: whether the arm has a tier beside the device pool (:meth:`kvbench.analysis.setup.Setup.has_tier`).
     """
 
     arm: str
@@ -85,6 +86,7 @@ class Cell:
     pass_s: float | None
     repeats: tuple[Repeat, ...]
     requests: Tokens | None
+    tier: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ def reduce(run: Run, *more: Run) -> Baseline:
         subject=identity.subject(run.manifest),
         machine=identity.machine(run.manifest),
         software=identity.software(run.manifest),
-        cells=tuple(_cells([_Read.of(one) for one in runs], setup.arms, exact)),
+        cells=tuple(_cells([_Read.of(one) for one in runs], setup, exact)),
         runs=len(runs),
     )
 
@@ -187,9 +189,9 @@ class _Read:
         return requests[requests["repeat"].isin(self.passes[key])]
 
 
-def _cells(runs: Sequence[_Read], arms: Sequence[str], exact: bool) -> Iterator[Cell]:
+def _cells(runs: Sequence[_Read], setup: Setup, exact: bool) -> Iterator[Cell]:
     labels = {index: label for run in reversed(runs) for index, label in run.labels.items()}
-    for arm in arms:
+    for arm in setup.arms:
         for index in sorted(labels):
             key = (arm, index)
             finished = {number: run.finished(key) for number, run in enumerate(runs) if key in run.requests and key in run.passes}
@@ -205,7 +207,8 @@ def _cells(runs: Sequence[_Read], arms: Sequence[str], exact: bool) -> Iterator[
             tokens = {number: _requests(requests) for number, requests in finished.items()}
             if exact:
                 _refuse_other_tokens(f"{arm}, {labels[index]}", {runs[number].path: found for number, found in tokens.items()})
-            yield Cell(arm, labels[index], index, ttft, median(seconds) if seconds else None, tuple(repeats), _same(list(tokens.values())))
+            pass_s, same = median(seconds) if seconds else None, _same(list(tokens.values()))
+            yield Cell(arm, labels[index], index, ttft, pass_s, tuple(repeats), same, setup.has_tier(arm))
 
 
 def _refuse_other_tokens(place: str, tokens: Mapping[Path, Tokens | None]) -> None:
@@ -277,33 +280,66 @@ def _read_file(path: Path) -> Baseline:
     if found not in READ:
         raise UsageError(f"{path}: format is {found!r}, this kvbench reads {FORMAT!r}, which `kvbench baseline RUN_DIR -o FILE` writes")
     try:
-        return _from_json(line, str(path))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: is no whole baseline ({type(error).__name__}: {error}); `kvbench baseline` writes one") from None
+        return _from_json(_File.model_validate(line), str(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise UsageError(f"{path}: is no whole baseline ({what}); `kvbench baseline` writes one") from None
 
 
-def _from_json(line: Mapping[str, Any], source: str) -> Baseline:
-    return Baseline(
-        source=source,
-        reasons=tuple(line["reasons"]),
-        cells=tuple(
-            Cell(
-                arm=cell["arm"],
-                pass_label=cell["pass"],
-                pass_index=cell["pass_index"],
-                ttft_ms=Statistics(**cell["ttft_ms"]),
-                pass_s=cell["pass_s"],
-                repeats=tuple(Repeat(**repeat) for repeat in cell["repeats"]),
-                requests=_expanded(cell["requests"]),
-            )
-            for cell in line["cells"]
-        ),
-        runs=int(line.get("runs", 1)),
-        **{name: line[name] for name in _FACTS},
+_Times = Annotated[int, Field(ge=1, le=10**7)]
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class _CellLine(BaseModel):
+    """A cell as a file has it."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    arm: str
+    pass_label: str = Field(alias="pass")
+    pass_index: int
+    ttft_ms: Statistics
+    pass_s: float | None
+    repeats: tuple[Repeat, ...]
+    requests: list[tuple[_Times, _Count, _Count, _Count]] | None
+
+
+class _File(BaseModel):
+    """What a file holds, with the type of each field: it lies in a repository, where people edit and merge it."""
+
+    runs: int = Field(1, ge=1)
+    kvbench: str | None
+    created: str | None
+    status: str
+    reasons: tuple[str, ...]
+    exact: bool
+    subject: dict[str, Any]
+    machine: dict[str, Any]
+    software: dict[str, Any]
+    cells: tuple[_CellLine, ...]
+
+
+def _from_json(file: _File, source: str) -> Baseline:
+    # The arms that have a tier follow from the experiment, so files of every format tell them.
+    setup = read_setup({"config": {"experiment": str(file.subject.get("experiment", "cyclic"))}})
+    cells = tuple(
+        Cell(
+            arm=cell.arm,
+            pass_label=cell.pass_label,
+            pass_index=cell.pass_index,
+            ttft_ms=cell.ttft_ms,
+            pass_s=cell.pass_s,
+            repeats=cell.repeats,
+            requests=_expanded(cell.requests),
+            tier=setup.has_tier(cell.arm),
+        )
+        for cell in file.cells
     )
+    return Baseline(source=source, reasons=file.reasons, cells=cells, runs=file.runs, **{name: getattr(file, name) for name in _FACTS})
 
 
-def _expanded(groups: list[list[int]] | None) -> Tokens | None:
+def _expanded(groups: Sequence[Sequence[int]] | None) -> Tokens | None:
     if groups is None:
         return None
     rows = np.asarray(groups, dtype=np.int64).reshape(-1, 1 + len(TIERS))

@@ -12,7 +12,21 @@ from kvbench.analysis import identity, thresholds
 from kvbench.analysis.baseline import Baseline
 from kvbench.analysis.figures import COUNTS, SPEEDUPS, TIMES, TOKENS, Figures, figures_of, unit
 from kvbench.analysis.hits import compare_tier
-from kvbench.analysis.verdict import ByRun, Change, Noise, Verdict, as_shares, flat, interval, judge, mean, own_noise, shared_noise, spread
+from kvbench.analysis.verdict import (
+    LEAST_FREEDOM,
+    ByRun,
+    Change,
+    Noise,
+    Verdict,
+    as_shares,
+    flat,
+    interval,
+    judge,
+    mean,
+    own_noise,
+    shared_noise,
+    spread,
+)
 from kvbench.errors import UsageError
 
 FORMAT = "kvbench.comparison/1"
@@ -90,16 +104,21 @@ class Comparison:
     @property
     def unsaid(self) -> tuple[str, ...]:
         """What could not be said, in words: too few samples, unknown figures, unfinished passes."""
-        few = [line for line in self.lines if line.gates and line.verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN)]
+        few, unknown = (
+            [line for line in self.lines if line.gates and line.verdict == verdict] for verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN)
+        )
         remedy = "--repeats 3 or more in both runs"
         if max(self.base.runs, self.new.runs) > 1:
             remedy = "a base of more runs: kvbench baseline RUN_DIR RUN_DIR ..."
         elif all(min(line.repeats) > 2 for line in few):
             remedy = "a quieter machine, or more --repeats"
         said = [f"{len(few)} of {len(self.lines)} figures have too few samples to say ({remedy})"] if few else []
+        if unknown:
+            names = ", ".join(dict.fromkeys(line.figure for line in unknown))
+            said.append(f"{len(unknown)} of {len(self.lines)} figures are unknown in one run or both ({names})")
         said += [f"{arm}, {label}: the new run did not finish this pass" for arm, label in self.missing]
-        unknown = [outcome for outcome in self.outcomes if outcome.failed is None]
-        said += [f"--fail-on {outcome.rule!r}: {outcome.figure} of {outcome.arm}, {outcome.pass_label} is unknown" for outcome in unknown]
+        unmet = [outcome for outcome in self.outcomes if outcome.failed is None]
+        said += [f"--fail-on {outcome.rule!r}: {outcome.figure} of {outcome.arm}, {outcome.pass_label} is unknown" for outcome in unmet]
         return tuple(said)
 
     def to_json(self) -> dict[str, Any]:
@@ -149,14 +168,16 @@ def compare(
     other_machine = any(identity.differences(base.machine, new.machine))
     exact = base.exact and new.exact
     measured = [line for key in common for line in _lines(key, before[key], after[key], exact)]
-    lines = tuple(_judged(measured, min_effect, other_machine, several=max(base.runs, new.runs) > 1))
+    predicted = all(side.subject.get("runner") == "simulator" for side in (base, new))
+    lines = tuple(_judged(measured, min_effect, other_machine, max(base.runs, new.runs) > 1, predicted))
+    missing = tuple(key for key in before if key not in after and key[0] in _arms(new))
     return Comparison(
         base=base,
         new=new,
         min_effect=min_effect,
         lines=lines,
-        outcomes=tuple(outcome for rule in rules for outcome in thresholds.evaluate(rule, before, after, other_machine)),
-        missing=tuple(key for key in before if key not in after and key[0] in _arms(new)),
+        outcomes=tuple(outcome for rule in rules for outcome in thresholds.evaluate(rule, before, after, missing, other_machine)),
+        missing=missing,
         notes=tuple(_notes(base, new, lines, other_machine)),
         untrusted=() if STATUS in allow else tuple(_untrusted(base, new)),
     )
@@ -164,7 +185,9 @@ def compare(
 
 def _arms(run: Baseline) -> Sequence[str]:
     """The arms the run was to measure."""
-    named = run.subject.get("tier")
+    sizes, named = run.subject.get("host_tokens"), run.subject.get("tier")
+    if isinstance(sizes, Mapping):
+        return list(sizes)
     return named if isinstance(named, (list, tuple)) else run.arms
 
 
@@ -207,12 +230,18 @@ class _Measured:
         return (_logarithms(base), _logarithms(new)) if self.relative else (base, new)
 
 
+_NONE = Noise(0.0, 0.0, LEAST_FREEDOM)
+
+
 def _logarithms(side: ByRun) -> ByRun:
     return [np.log(run).tolist() for run in side]
 
 
-def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: bool, several: bool) -> Iterator[Line]:
-    """The lines with their intervals, which hold together, and their verdicts; ``several``: a side has several runs."""
+def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: bool, several: bool, predicted: bool) -> Iterator[Line]:
+    """The lines with their intervals, which hold together, and their verdicts.
+
+    ``several``: a side has several runs; ``predicted``: both are simulated, and so without noise.
+    """
     open_ = [line for line in measured if line.verdict is None]
     noises = {id(line): noise for line in open_ if (noise := own_noise(*line.compared)) is not None}
     # Run by run the four times and speedups of a pass go together, and so do the arms: half as many passes of arms were as many as made
@@ -224,8 +253,8 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
             change = Change(None if line.base is None or line.new is None else line.new - line.base)
             verdict = line.verdict
         else:
-            noise = noises.get(id(line))
-            if noise is not None and line.relative:
+            noise = _NONE if predicted else noises.get(id(line))
+            if noise is not None and line.relative and not predicted:
                 noise = _shared(line, noise, [(other, noises[id(other)]) for other in open_ if id(other) in noises], several)
             found = interval(*line.compared, noise, at_once)
             change = as_shares(found) if line.relative else found
@@ -255,11 +284,11 @@ def _shared(line: _Measured, own: Noise, noises: Sequence[tuple[_Measured, Noise
 def _lines(key: tuple[str, str], base: Figures, new: Figures, exact: bool) -> Iterator[_Measured]:
     for name in TIMES + SPEEDUPS:
         samples = base.by_run(name), new.by_run(name)
+        if not any(samples) or (name in SPEEDUPS and (base.baseline is None or new.baseline is None)):
+            continue  # nothing was timed, as by the simulator; and the baseline arm over itself is 1
         known = all(samples) and min(min(flat(side)) for side in samples) > 0
-        if name in SPEEDUPS and (base.baseline is None or new.baseline is None):
-            continue  # the baseline arm over itself is 1
         yield _Measured(key, name, base.value(name), new.value(name), samples, None if known else Verdict.UNKNOWN)
-    for name in TOKENS if key[0] != "none" else ("device", "computed"):
+    for name in TOKENS if base.cell.tier or new.cell.tier else ("device", "computed"):
         found = compare_tier(name, base, new, exact)
         yield _Measured(key, name, base.value(name), new.value(name), found.samples, found.verdict, found.detail)
     for name in COUNTS:

@@ -10,21 +10,25 @@
 A value without a sign is a limit for the new run (``speedup_p50[cpu,repeat] < 5``; TTFT in ms, ``host_hit_rate[cpu,*] < 90%``); with a
 sign it is the change from the base, in per cent of it or as a difference (``ttft_p50[cpu,repeat] > +10%``, ``computed[*,*] > +0``). The
 comparison fails where the rule holds. It is the figure that is compared, not its interval.
+
+A rule is on the passes of the new run, and on those it should have and did not finish: there its figure is unknown. Passes that have no
+such figure are left out: the baseline arm's have no speedup, and those of an arm without a host tier no ``host`` and ``host_hit_rate``.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvbench.analysis.figures import ALL, RATES, TIMES, Figures
+from kvbench.analysis.figures import ALL, RATES, SPEEDUPS, TIMES, Figures
 from kvbench.errors import UsageError
 
 EXAMPLE = "ttft_p50[cpu,repeat] > +10%"
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _ANY = "*"
+_OF_TIER = ("host", "host_hit_rate")
 _PARTS = (
     ("the name of a figure", re.compile(r"\s*(?P<figure>[a-z0-9_]+)\s*")),
     ("[ARM", re.compile(r"\[\s*(?P<arm>[^\[\],\s]+)\s*")),
@@ -103,27 +107,46 @@ def _wrong(text: str, at: int, why: str) -> UsageError:
     return UsageError(f"--fail-on {text!r}: at character {at + 1}, before {text[at:] or 'the end'!r}: {why} (as in {EXAMPLE!r})")
 
 
-Table = Mapping[tuple[str, str], Figures]
+Key = tuple[str, str]
+Table = Mapping[Key, Figures]
 
 
-def evaluate(rule: Rule, base: Table, new: Table, other_machine: bool) -> Iterator[Outcome]:
+def evaluate(rule: Rule, base: Table, new: Table, missing: Sequence[Key], other_machine: bool) -> Iterator[Outcome]:
     """The rule on each pass it names. A change of a time does not count between two machines.
 
+    Args:
+        missing: passes of the base that the new run did not finish; ``*`` names them too.
+
     Raises:
-        UsageError: no pass of the new run is named.
+        UsageError: neither run has a pass it names, or none of these has the figure.
     """
-    named = [key for key in new if rule.arm in (_ANY, key[0]) and rule.pass_label in (_ANY, key[1])]
-    if not named:
-        there_are = ", ".join(f"[{arm},{label}]" for arm, label in new)
-        raise UsageError(f"--fail-on {rule.text!r}: the new run has no [{rule.arm},{rule.pass_label}]; it has {there_are or 'no pass'}")
-    for key in named:
-        before = base[key].value(rule.figure) if key in base else None
-        after = new[key].value(rule.figure)
+    for key in _named(rule, base, new, missing):
+        before, after = (side[key].value(rule.figure) if key in side else None for side in (base, new))
         measured = after if not rule.of_change else _change(before, after, rule.relative)
         failed = None if measured is None else _OPERATORS[rule.operator](measured, rule.value)
         timed = rule.figure in TIMES or rule.figure.startswith("ttft") or rule.figure == "pass_s"
         ignored = "measured on another machine" if other_machine and rule.of_change and timed else None
         yield Outcome(rule.text, rule.figure, *key, before, after, measured, failed, ignored)
+
+
+def _named(rule: Rule, base: Table, new: Table, missing: Sequence[Key]) -> list[Key]:
+    """The passes a rule names that have its figure."""
+    known = tuple(dict.fromkeys([*new, *(missing if rule.arm == _ANY else base)]))
+    named = [key for key in known if rule.arm in (_ANY, key[0]) and rule.pass_label in (_ANY, key[1])]
+    if not named:
+        there_are = ", ".join(f"[{arm},{label}]" for arm, label in known)
+        raise UsageError(f"--fail-on {rule.text!r}: neither run has [{rule.arm},{rule.pass_label}]; there are {there_are}")
+    over = next(iter(new))[0]
+    if rule.figure in SPEEDUPS:
+        having, lack = [key for key in named if key[0] != over], f"speedups are over {over}, whose own is 1 by definition"
+    elif rule.figure in _OF_TIER:
+        having = [key for key in named if (new[key] if key in new else base[key]).cell.tier]
+        lack = f"{', '.join(dict.fromkeys(arm for arm, _ in named))}: no host tier"
+    else:
+        return named
+    if not having:
+        raise UsageError(f"--fail-on {rule.text!r}: says nothing ({lack}); name another arm or figure")
+    return having
 
 
 def _change(before: float | None, after: float | None, relative: bool) -> float | None:

@@ -62,7 +62,8 @@ def baseline(
     else:
         output.save(text, file)
     repeats = min(len(cell.repeats) for cell in base.cells)
-    if base.runs == 1 and repeats < 2:
+    simulated = any((run.manifest.get("config") or {}).get("runner") == "simulator" for run in runs)  # a prediction has no repeats
+    if base.runs == 1 and repeats < 2 and not simulated:
         typer.echo(f"kvbench: warning: {repeats} repeat of a pass: only tokens can be compared with it; --repeats 3 gives times", err=True)
     if 1 < base.runs < ENOUGH_RUNS:
         typer.echo(

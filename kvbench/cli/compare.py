@@ -40,7 +40,8 @@ def compare(
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", rich_help_panel="Verdict", help="Fail too where there are too few samples to say. [default: off]"),
+        typer.Option("--strict", rich_help_panel="Verdict",
+                     help="Fail too where something cannot be said, as with too few samples. [default: off]"),
     ] = False,
     allow: Annotated[
         list[str] | None,

@@ -33,12 +33,12 @@ def to_terminal(comparison: Comparison) -> str:
 
 def to_markdown(comparison: Comparison) -> str:
     """The same as Markdown, the headline first."""
-    sections = [f"**{headline(comparison)}**"]
-    sections += [f"- {name}: {_side(run)}" for name, run in (("base", comparison.base), ("new", comparison.new))]
+    sections = [bold_headline(comparison)]
+    sections += [f"- {name}: {layout.escaped(_side(run))}" for name, run in (("base", comparison.base), ("new", comparison.new))]
     for heading, table in _tables(comparison, layout.MARKDOWN):
-        sections += [heading, table]
+        sections += [layout.escaped(heading), table]
     sections.append(_legend(comparison))
-    sections += [f"- note: {note}" for note in comparison.notes]
+    sections += [f"- note: {layout.escaped(note)}" for note in comparison.notes]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -57,6 +57,11 @@ def headline(comparison: Comparison) -> str:
     better = sum(line.verdict == Verdict.BETTER for line in comparison.lines)
     parts = [f"No regression in {len(comparison.lines)} figures", f"{better} better" if better else "", *comparison.unsaid]
     return "; ".join(part for part in parts if part) + "."
+
+
+def bold_headline(comparison: Comparison) -> str:
+    """The headline as Markdown."""
+    return f"**{layout.escaped(headline(comparison))}**"
 
 
 def _of_line(line: Line) -> str:

@@ -27,4 +27,4 @@ def _shorter(comparison: Comparison) -> Iterator[str]:
     lines = tuple(line for line in comparison.lines if line.verdict != Verdict.SAME)
     left_out = f"{len(comparison.lines) - len(lines):,} figures that stayed the same are left out, as this page has a size limit."
     yield title + report.to_markdown(replace(comparison, lines=lines, notes=(*comparison.notes, left_out)))
-    yield f"{title}**{report.headline(comparison)}**\n"
+    yield f"{title}{report.bold_headline(comparison)}\n"

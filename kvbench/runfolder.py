@@ -35,6 +35,9 @@ from kvbench.errors import UsageError
 from kvbench.records import PassRecord, RequestRecord
 
 FORMAT = "kvbench.run/1"
+_OBJECTS = ("config", "capacity", "workload", "model", "environment", "rates")
+"""The parts of a manifest that readers take for objects, where they are there."""
+
 CONTROLS = ("no-reuse", "fits")
 """Runs in which no tier can help: nothing is read again; everything fits the device pool."""
 
@@ -119,7 +122,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run folder.
 
     Raises:
-        UsageError: no folder, no manifest, or another format.
+        UsageError: no folder, no manifest, another format, or a part of it that is not what it must be.
     """
     manifest_path = path / "manifest.json"
     try:
@@ -131,6 +134,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else None
         raise UsageError(f"{manifest_path}: format is {found!r}, this kvbench reads {FORMAT!r}")
+    for name in _OBJECTS:
+        if not isinstance(manifest.get(name), dict | None):
+            raise UsageError(f"{manifest_path}: {name} is no object; the file was changed after the run")
+    arms = [] if manifest.get("arms") is None else manifest["arms"]
+    if not isinstance(arms, list) or not all(isinstance(arm, dict) and isinstance(arm.get("name"), str) for arm in arms):
+        raise UsageError(f"{manifest_path}: arms is no list of objects with a name; the file was changed after the run")
     return manifest
 
 
@@ -162,12 +171,15 @@ def read_run(path: Path, fields: Iterable[str] | None = None) -> Run:
         fields: the fields of the request lines to keep, which is faster and smaller; ``None``: all.
 
     Raises:
-        UsageError: no folder, no manifest, another format, or a broken line that is not the last.
+        UsageError: no folder, no manifest, another format, a broken line that is not the last, or no requests beside passes that had some.
     """
     manifest = read_manifest(path)
     skipped: list[str] = []
     requests = _read_lines(path / "requests.jsonl", skipped, from_json if fields is None else _parser(fields))
-    return Run(path, manifest, requests, _read_lines(path / "passes.jsonl", skipped, from_json), skipped)
+    passes = _read_lines(path / "passes.jsonl", skipped, from_json)
+    if not requests and any(line.get("requests") for line in passes):
+        raise UsageError(f"{path / 'requests.jsonl'}: is empty, and passes.jsonl tells of requests; the file was changed after the run")
+    return Run(path, manifest, requests, passes, skipped)
 
 
 def read_events(path: Path, requests: Container[str]) -> dict[str, list[dict[str, Any]]]:

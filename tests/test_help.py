@@ -33,7 +33,7 @@ def test_every_option_states_its_default(command: TyperCommand) -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("report",)])
+@pytest.mark.parametrize("command", [(), *((str(name),) for name in LOADED)])
 def test_help_ends_with_an_example_and_fits_80_columns(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
     lines = help_of(capsys, *command).rstrip().splitlines()
     assert lines[-2].strip() == "Example:"

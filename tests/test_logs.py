@@ -159,3 +159,80 @@ def test_an_interval_is_as_wide_as_repeats_differ(tmp_path: Path) -> None:
     assert interval is not None
     assert interval[0] < 1.8
     assert interval[1] > 2.2
+
+
+# What a log may hold.
+
+
+def log_of(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "text", ["ttft_ms,n\n50,3,\n60,4,\n", "ttft_ms,n,\n50,3,\n60,4,\n", "ttft_ms , n\n50,3,,\n\n60,4\n", "n,ttft\n3,50\n4,60"]
+)
+def test_a_comma_at_the_end_moves_no_column(tmp_path: Path, text: str) -> None:
+    assert rows(report(log_of(tmp_path / "log.csv", text)))["log", "all"].ttft_ms.p50 == 55
+
+
+def test_names_that_stand_for_nothing_elsewhere_are_names_of_arms(tmp_path: Path) -> None:
+    path = log_of(tmp_path / "log.csv", "ttft,arm,error\n5,NA,\n6,null,None\n7,None,NaN\n,b,\n8,c,boom\nNA,d,\n")
+    found = rows(report(path))
+    assert [(arm, row.answered, row.failed) for (arm, _), row in found.items()] == [
+        ("NA", 1, 0), ("null", 1, 0), ("None", 1, 0), ("b", 0, 1), ("c", 0, 1), ("d", 0, 1)]  # fmt: skip
+
+
+def test_a_field_may_be_as_long_as_a_prompt(tmp_path: Path) -> None:
+    path = log_of(tmp_path / "log.csv", f'ttft,prompt\n5,"{"word, " * 50_000}"\n7,short\n')
+    assert rows(report(path))["log", "all"].ttft_ms.p50 == 6
+
+
+@pytest.mark.parametrize("header", ["prompt,device,host,computed", "prompt_tokens,cached_tokens_device,cached_tokens_host,computed_tokens"])
+def test_tokens_are_found_by_both_names(tmp_path: Path, header: str) -> None:
+    row = rows(report(log_of(tmp_path / "log.csv", f"ttft,{header}\n5,100,20,70,10\n")))["log", "all"]
+    assert (row.prompt, row.device, row.host, row.computed) == (100, 20, 70, 10)
+
+
+def test_columns_of_words_are_no_tokens_unless_they_are_named(tmp_path: Path) -> None:
+    path = log_of(tmp_path / "log.csv", 'ttft,prompt,device,host\n5,"Hello, you",cuda:0,node-1\n6,Why?,cuda:0,node-1\n')
+    row = rows(report(path))["log", "all"]
+    assert (row.answered, row.prompt, row.device, row.host) == (2, None, None, None)
+    with pytest.raises(UsageError, match="column host, row 1: 'node-1' is no number"):
+        report(path, names="host=host")
+    with pytest.raises(UsageError, match="column host, row 2: 'x' is no number"):
+        report(log_of(tmp_path / "typo.csv", "ttft,host\n5,3\n6,x\n"))
+
+
+def test_a_warm_cache_is_no_fault_of_a_log_and_its_hits_are_hits(tmp_path: Path) -> None:
+    text = "ttft,arm,prompt,device,host,computed\n" + "5,a,100,0,90,10\n" * 3 + "7,a,100,32,0,68\n9,a,100,0,0,100\n8,a,,,,\n"
+    summary = report(log_of(tmp_path / "log.csv", text))
+    assert summary.reasons == ()
+    assert {row.source: row.answered for row in summary.sources} == {"host hit": 3, "device hit": 1, "computed": 1, "unknown": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ttft_ms,n\n50,3\n60,4,5\n", ", line 3: 3 fields under a header of 2; quote a field that holds a comma"),
+        ('ttft,n\n5,"1\n', "is neither CSV nor JSON lines (unexpected end of data)"),
+        ("ttft,ttft\n5,6\n", "has several columns ttft"),
+        ("ttft\n3\ninf\n", "column ttft, row 2: inf is neither 0 nor a finite number above it"),
+        ('{"ttft": 3}\n{"ttft": Infinity}\n', "column ttft, row 2: inf is neither 0 nor a finite number above it"),
+        ("ttft\n-5\n3\n", "column ttft, row 1: -5 is neither 0 nor a finite number above it"),
+        ("ttft\n1e308\n1e308\n", "column ttft, row 1: 1e308 is neither 0 nor a finite number above it"),
+        ('{"ttfts": [0.1, 0.2], "errors": ["a"]}', "errors of vllm bench is a list with an item for each of ttfts"),
+        ('{"ttfts": [0.1, 0.2], "input_lens": [1]}', "input_lens of vllm bench is a list"),
+        ('{"ttfts": [0.1], "errors": 5}', "errors of vllm bench is a list"),
+        ('{"ttfts": 5}', "ttfts of vllm bench is a list"),
+        ('{"ttfts": [0.1, null]}', "ttfts of vllm bench are numbers of seconds, and here one is none"),
+        ('{"ttfts": [0.1, NaN]}', "ttfts of vllm bench are numbers of seconds, and here one is none"),
+        ('{"ttfts": [0.1, -2]}', "column ttft_s, row 2: -2.0 is neither 0 nor a finite number above it"),
+    ],
+)
+def test_wrong_values_end_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str) -> None:
+    path = log_of(tmp_path / "log", text)
+    assert main(["report", "--csv", str(path), "--format", "json"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1

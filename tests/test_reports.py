@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kvbench.analysis.prediction import Agreement, Difference
 from kvbench.analysis.summary import Summary, summarise
 from kvbench.records import RequestError
-from kvbench.reports import markdown, tabular, terminal
+from kvbench.reports import layout, markdown, tables, tabular, terminal
 from runs import Answer, Made, cyclic
 
 GOLDEN = """\
@@ -78,10 +79,42 @@ def test_markdown_is_a_table_that_github_reads(tmp_path: Path) -> None:
     lines = markdown.render(summary_of(tmp_path)).splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("|"))
     assert lines[start - 1] == ""
-    assert lines[start] == "|arm |pass      | n|TTFT p50| mean|vs none|pass s|device|  host|computed|"
-    assert re.fullmatch(r"\|(-+\|){10}", lines[start + 1])
-    assert lines[start + 6] == "|cpu |repeat    |10|    20.9| 20.9|  20.6x|   0.3|     0|48,640|   1,610|"
+    assert lines[start] == "| arm  | pass       |  n | TTFT p50 |  mean | vs none | pass s | device |   host | computed |"
+    assert re.fullmatch(r"\|( -+ \|){2}( -+: \|){8}", lines[start + 1])
+    assert lines[start + 6] == "| cpu  | repeat     | 10 |     20.9 |  20.9 |   20.6x |    0.3 |      0 | 48,640 |    1,610 |"
     assert all(line.count("|") == 11 for line in lines[start : start + 8])
+
+
+def test_markdown_has_a_line_a_row_however_long_a_name_is(tmp_path: Path) -> None:
+    long = "a-name of many words " * 8 + "end"
+    summary = summarise(Made(arms={"none": None, long: 51200}).write(tmp_path / "run", cyclic))
+    table = tables.by_pass(summary, layout.MARKDOWN).splitlines()
+    assert len(table) == 2 + 6
+    assert table[-2].startswith(f"| {long} | repeat ")
+
+
+NAME = "a|b <b>*x*</b> _y_ `z` ~s~ [l](u) \\ &lt;\nnext"
+SHOWN = r"a\|b &lt;b>\*x\*&lt;/b> \_y\_ \`z\` \~s\~ [l]\(u) \\ &amp;lt; next"
+
+
+def test_names_are_no_markup_in_markdown(tmp_path: Path) -> None:
+    text = markdown.render(summarise(Made(arms={"none": None, NAME: 51200}).write(tmp_path / "run", cyclic), per_document=True))
+    rows = [line for line in text.splitlines() if line.startswith(f"| {SHOWN} | ")]
+    assert len(rows) == 3 + 3 + 30
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11, 9, 8}
+    assert text.count(f"the {SHOWN} tier") >= 2
+    assert "<b>" not in text
+
+
+def test_figures_are_not_touched_by_the_escaping_of_markdown() -> None:
+    cells = ["−1.0 %", "+2.5 %", "1,610", "1.5x", "–", "-", "0 + 4,864 + 161", "0.92–1.1"]
+    table = layout.fitting(["x"] * 8, 0, lambda _: [cells], layout.MARKDOWN)
+    assert [cell.strip() for cell in table.splitlines()[2].strip("|").split("|")] == cells
+
+
+def test_the_line_behind_a_table_is_no_row_of_it_in_markdown() -> None:
+    agreement = Agreement("engine", True, 20, tuple(Difference(f"r{place}", (0, 0, 1), (0, 1, 0)) for place in range(12)))
+    assert tables._differing_requests(agreement, layout.MARKDOWN).endswith(" |\n\n... and 2 more (--format json has all)")
 
 
 def test_terminal_and_markdown_show_the_same_cells(tmp_path: Path) -> None:
@@ -98,16 +131,15 @@ def test_terminal_and_markdown_show_the_same_cells(tmp_path: Path) -> None:
 LONG = ("sequential", "sequential", "sequential", "zipf:1.2345")
 
 
-@pytest.mark.parametrize("render", [terminal.render, markdown.render])
 @pytest.mark.parametrize("error", [None, RequestError("timeout", "no answer")])
-def test_no_table_is_wider_than_80_columns_and_no_number_is_cut(tmp_path: Path, render: object, error: RequestError | None) -> None:
+def test_no_table_is_wider_than_80_columns_and_no_number_is_cut(tmp_path: Path, error: RequestError | None) -> None:
     def script(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
         return Answer(12345.67, host=1_199_872 if index else 0, error=error if doc == 0 else None)
 
     made = Made(passes=LONG, document=1_200_000, docs=3, device_tokens=1_000_000, arms={"none": None, "cpu": 9_000_000})
     summary = summarise(made.write(tmp_path / "run", script), per_document=True)
-    text = terminal.render(summary) if render is terminal.render else markdown.render(summary)
-    table = [line for line in text.splitlines() if re.match(r"\|| *(arm|none|cpu) ", line)]
+    text = terminal.render(summary)
+    table = [line for line in text.splitlines() if re.match(r" *(arm|none|cpu) ", line)]
     assert len(table) > 8 + 24
     assert max(len(line) for line in table) <= 80
     assert "12345.7" in text

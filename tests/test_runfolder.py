@@ -185,3 +185,31 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "run" / "passes.jsonl").unlink()
     with pytest.raises(UsageError, match=r"passes\.jsonl: cannot be read"):
         read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("config", [1], "config is no object"),
+        ("config", [], "config is no object"),
+        ("workload", "x", "workload is no object"),
+        ("environment", [1], "environment is no object"),
+        ("arms", {"none": 1}, "arms is no list of objects with a name"),
+        ("arms", ["none"], "arms is no list of objects with a name"),
+        ("arms", [{"command": None}], "arms is no list of objects with a name"),
+    ],
+)
+def test_a_manifest_of_the_wrong_shape_is_refused(tmp_path: Path, part: str, value: Any, words: str) -> None:
+    path = Made().write(tmp_path / "run", cyclic).path / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {part: value}), encoding="utf-8")
+    with pytest.raises(UsageError, match=words):
+        read_run(path.parent)
+
+
+def test_passes_without_their_requests_are_refused(tmp_path: Path) -> None:
+    path = Made().write(tmp_path / "run", cyclic).path
+    (path / "requests.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"requests\.jsonl: is empty, and passes\.jsonl tells of requests"):
+        read_run(path)
+    (path / "passes.jsonl").write_text("", encoding="utf-8")
+    assert read_run(path).requests == []

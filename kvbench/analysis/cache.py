@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.analysis.latency import timed
+from kvbench.analysis.logfile import LOG
 from kvbench.analysis.setup import Setup
 
 SOURCES = ("computed", "partial", "host hit", "device hit", "unknown")
@@ -63,12 +64,14 @@ def counted_in_pass(lines: Sequence[Mapping[str, Any]]) -> Tokens:
 def sources(frame: pd.DataFrame, setup: Setup) -> pd.Series[str]:
     """The source of each row, one of :data:`SOURCES`.
 
-    A hit may leave the question and the rest of a block (device) or of a chunk (host) to compute; more than that is partial.
+    A hit may leave the question and the rest of a block (device) or of a chunk (host) to compute; more than that is partial. A log does
+    not say how long they are, so that there a hit of any size is a hit.
     """
     device, host, computed = frame["device"], frame["host"], frame["computed"]
     question, block = setup.question_tokens or 0, setup.block_size or 0
     from_host = host > 0
-    left = np.where(from_host, question + (setup.chunk_tokens or block), question + block)
+    of_log = setup.config.get("experiment") == LOG
+    left = np.inf if of_log else np.where(from_host, question + (setup.chunk_tokens or block), question + block)
     known = [device.isna() | host.isna() | computed.isna(), device + host == 0, computed > left, from_host]
     return pd.Series(np.select(known, ["unknown", "computed", "partial", "host hit"], "device hit"), index=frame.index, dtype="object")
 

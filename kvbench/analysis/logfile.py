@@ -5,8 +5,11 @@ A log says little: what it does not say is unknown, so its tokens by tier, pass 
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,23 @@ from kvbench.errors import UsageError
 from kvbench.records import Place, RequestRecord
 from kvbench.runfolder import Run
 
+LOG = "log"
+"""The experiment of a run that is somebody's log."""
+
 COLUMNS = ("ttft", "ttft_s", "arm", "pass", "repeat", "doc", "error", "prompt", "device", "host", "computed")
 """What ``--map NAME=COLUMN`` can name: TTFT in milliseconds or in seconds; where a request belongs; why it failed; tokens by tier."""
 
-_GUESSED = {"ttft": ("ttft_ms", "ttft"), "ttft_s": ("ttft_s",), "doc": ("doc_id", "doc"), "prompt": ("prompt_tokens",),
-            "device": ("cached_tokens_device",), "host": ("cached_tokens_host",), "computed": ("computed_tokens",)}  # fmt: skip
+_TOKENS = {"prompt": "prompt_tokens", "device": "cached_tokens_device", "host": "cached_tokens_host", "computed": "computed_tokens"}
+_GUESSED = {"ttft": ("ttft_ms", "ttft"), "doc": ("doc_id", "doc"), **{name: (field, name) for name, field in _TOKENS.items()}}
 """Columns that are taken without ``--map`` where they exist; the others by their own names."""
 
-_NUMBERS = ("ttft", "ttft_s", "repeat", "prompt", "device", "host", "computed")
+_NUMBERS = ("ttft", "ttft_s", "repeat", *_TOKENS)
+_MOST = 2.0**53
+"""Above it sums of whole numbers are no longer exact; no time in milliseconds and no count of tokens comes near."""
+
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+"""What stands for no number or no error; an arm, a pass or a document may well be called so."""
+
 _BLANK = RequestRecord(
     Place("", 0, "", 0, 0, "", 0), None, 0, None, None, None, None, None, None, None, 0.0, None, None, None, 0.0, [], None, None
 ).to_json()
@@ -61,7 +73,7 @@ def read_logs(paths: Sequence[Path], names: Mapping[str, str]) -> Run:
         table, documents = table.assign(doc=numbers.tolist()), [str(name) for name in known]
     manifest = {
         "status": "complete",
-        "config": {"experiment": "log", "runner": ", ".join(path.name for path in paths), "repeats": int(table["repeat"].nunique())},
+        "config": {"experiment": LOG, "runner": ", ".join(path.name for path in paths), "repeats": int(table["repeat"].nunique())},
         "arms": [{"name": name, "command": None} for name in arms],
         "workload": {"document_names": documents},
     }
@@ -72,8 +84,7 @@ def _lines(table: pd.DataFrame, passes: list[str]) -> Iterator[dict[str, Any]]:
     """The rows as request lines; requests of a pass are numbered in the order of the log."""
     table = table.assign(position=table.groupby(["arm", "pass", "repeat"], sort=False).cumcount())
     index = {name: number for number, name in enumerate(passes)}
-    tokens = {"prompt": "prompt_tokens", "device": "cached_tokens_device", "host": "cached_tokens_host", "computed": "computed_tokens"}
-    columns = [table[name].tolist() for name in ("arm", "pass", "repeat", "position", "doc", "ttft", "error", *tokens)]
+    columns = [table[name].tolist() for name in ("arm", "pass", "repeat", "position", "doc", "ttft", "error", *_TOKENS)]
     for arm, name, repeat, position, doc, ttft, error, *counts in zip(*columns, strict=True):
         failed = error is not None or ttft is None
         yield {
@@ -85,7 +96,7 @@ def _lines(table: pd.DataFrame, passes: list[str]) -> Iterator[dict[str, Any]]:
             "position": position,
             "request_id": f"{arm}-r{repeat}-{name}-{position}",
             "doc_id": doc if isinstance(doc, int) else position,
-            **dict(zip(tokens.values(), counts, strict=True)),
+            **dict(zip(_TOKENS.values(), counts, strict=True)),
             "prompt_tokens_sent": counts[0],
             "ttft_ms": None if failed else ttft,
             "error": {"kind": "log", "message": error or "no time to first token", "status": None} if failed else None,
@@ -100,7 +111,7 @@ def _table(path: Path, names: Mapping[str, str]) -> pd.DataFrame:
         have = ", ".join(map(str, raw.columns))
         raise UsageError(f"{path}: has no column ttft_ms or ttft; name it, as --map ttft=COLUMN (its columns: {have})")
     found: dict[str, Any] = {
-        name: _numbers(path, raw[column], column) if name in _NUMBERS else _words(raw[column])
+        name: _numbers(path, raw[column], column) if name in _NUMBERS else _words(raw[column], _MISSING if name == "error" else {""})
         for name, column in columns.items()
         if column is not None
     }
@@ -108,38 +119,61 @@ def _table(path: Path, names: Mapping[str, str]) -> pd.DataFrame:
     if "ttft" not in found:
         found["ttft"] = [None if value is None else value * 1e3 for value in seconds or ()]
     defaults = {"arm": path.stem, "pass": "all", "repeat": 0}
-    for name in ("arm", "pass", "repeat", "doc", "error", "prompt", "device", "host", "computed"):
+    for name in ("arm", "pass", "repeat", "doc", "error", *_TOKENS):
         default = defaults.get(name)
         found[name] = [default if value is None else value for value in found.get(name) or [None] * len(raw)]
     return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in found.items()})
 
 
 def _column(path: Path, raw: pd.DataFrame, name: str, names: Mapping[str, str]) -> str | None:
-    if name in names:
-        if names[name] not in raw:
-            raise UsageError(f"--map {name}={names[name]}: {path} has no such column; it has {', '.join(map(str, raw.columns))}")
-        return names[name]
-    if name in ("ttft", "ttft_s") and ("ttft" in names or "ttft_s" in names):
+    """The log's column for ``name``, ``None`` if it has none."""
+    column = names.get(name)
+    if column is None and not (name in ("ttft", "ttft_s") and ("ttft" in names or "ttft_s" in names)):
+        column = next((guess for guess in _GUESSED.get(name, (name,)) if guess in raw and not _other_meaning(name, guess, raw)), None)
+    if column is None:
         return None
-    return next((column for column in _GUESSED.get(name, (name,)) if column in raw), None)
+    if column not in raw:
+        raise UsageError(f"--map {name}={column}: {path} has no such column; it has {', '.join(map(str, raw.columns))}")
+    if list(raw.columns).count(column) > 1:
+        raise UsageError(f"{path}: has several columns {column}; which one is meant cannot be told")
+    return column
+
+
+def _other_meaning(name: str, column: str, raw: pd.DataFrame) -> bool:
+    """Whether a column that is called as tokens are holds no number at all: prompts in words, names of hosts or devices."""
+    if name != column or name not in _TOKENS or list(raw.columns).count(column) > 1:
+        return False
+    words = [word for word in _words(raw[column], _MISSING) if word is not None]
+    return bool(words) and all(_number(word) is None for word in words)
 
 
 def _numbers(path: Path, values: pd.Series[Any], column: str) -> list[float | int | None]:
-    """Numbers, whole ones as such; ``None`` where the log is empty."""
+    """Numbers from 0 on, whole ones as such; ``None`` where the log is empty."""
     found: list[float | None] = []
-    for row, word in enumerate(_words(values), start=1):
-        try:
-            found.append(None if word is None else float(word))  # Python's own: pandas may be off by the last digit
-        except ValueError:
-            raise UsageError(f"{path}: column {column}, row {row}: {word!r} is no number") from None
+    for row, word in enumerate(_words(values, _MISSING), start=1):
+        number = None if word is None else _number(word)
+        if word is not None and number is None:
+            raise UsageError(f"{path}: column {column}, row {row}: {word!r} is no number")
+        if number is not None and not 0 <= number <= _MOST:
+            raise UsageError(f"{path}: column {column}, row {row}: {word} is neither 0 nor a finite number above it")
+        found.append(number)
     if all(value is None or value.is_integer() for value in found):
         return [None if value is None else int(value) for value in found]
     return list(found)
 
 
-def _words(values: pd.Series[Any]) -> list[str | None]:
-    """Words; ``None`` where the log is empty."""
-    return [None if value is None or value != value or str(value).strip() == "" else str(value) for value in values.tolist()]
+def _number(word: str) -> float | None:
+    """The number that the word is; Python's own reading: pandas may be off by the last digit."""
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _words(values: pd.Series[Any], missing: Collection[str]) -> list[str | None]:
+    """Words; ``None`` where the log is empty or says a word for ``missing``, in small letters."""
+    words = ["" if value is None or value != value else str(value).strip() for value in values.tolist()]
+    return [None if word.lower() in missing else word for word in words]
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -149,9 +183,9 @@ def _read(path: Path) -> pd.DataFrame:
         raise UsageError(f"{path}: cannot be read ({error})") from None
     try:
         if text.lstrip()[:1] not in ("{", "["):
-            return pd.read_csv(path, encoding="utf-8-sig", skipinitialspace=True, dtype=str)
+            return _of_csv(path, text)
         objects = [json.loads(line) for line in text.splitlines() if line.strip()] if text.lstrip()[0] == "{" else json.loads(text)
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         whole = _one_object(text)
         if whole is None:
             raise UsageError(f"{path}: is neither CSV nor JSON lines ({error})") from None
@@ -159,6 +193,37 @@ def _read(path: Path) -> pd.DataFrame:
     if not all(isinstance(item, dict) for item in objects):
         raise UsageError(f"{path}: a JSON object a line is expected")
     return _of_vllm(path, objects) if any("ttfts" in item or "median_ttft_ms" in item for item in objects) else pd.DataFrame(objects)
+
+
+def _of_csv(path: Path, text: str) -> pd.DataFrame:
+    """The rows as words. Not by pandas, which takes the first column for row names where rows end with a comma, and ``NA`` for nothing.
+
+    Raises:
+        UsageError: a row has more fields than the header. Empty ones at its end, as commas there make them, are left out.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a prompt may be longer than the module's own limit
+    lines = csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    header = next((line for line in lines if "".join(line).strip()), None)
+    if header is None:
+        raise csv.Error("it is empty")
+    header = [name.strip() for name in _without_end(header, 0)]
+    rows: list[list[str | None]] = []
+    for line in lines:
+        fields = _without_end(line, len(header))
+        if len(fields) > len(header):
+            here = f"{path}, line {lines.line_num}"
+            raise UsageError(f"{here}: {len(fields)} fields under a header of {len(header)}; quote a field that holds a comma")
+        if line and line != [""]:
+            rows.append([*fields, *[None] * (len(header) - len(fields))])
+    return pd.DataFrame(rows, columns=pd.Index(header, dtype=object), dtype=object)
+
+
+def _without_end(fields: list[str], least: int) -> list[str]:
+    """The fields without empty ones at the end, but for as many as there must be."""
+    count = len(fields)
+    while count > least and not fields[count - 1].strip():
+        count -= 1
+    return fields[:count]
 
 
 def _one_object(text: str) -> Any:
@@ -178,9 +243,23 @@ def _of_vllm(path: Path, results: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     for repeat, result in enumerate(results):
         if "ttfts" not in result:
             raise UsageError(f"{path}: a result of vllm bench without its requests; run it with --save-result --save-detailed")
-        ttfts = result["ttfts"]
-        errors = result.get("errors") or [""] * len(ttfts)
-        table = pd.DataFrame({"ttft_s": ttfts, "error": errors, "repeat": repeat, "prompt_tokens": result.get("input_lens") or None})
-        table["error"] = [error or (None if ttft > 0 else "no token") for ttft, error in zip(ttfts, errors, strict=True)]
-        tables.append(table)
+        ttfts = _list_of_vllm(path, result, "ttfts", len(result["ttfts"]) if isinstance(result["ttfts"], list) else 0)
+        if any(isinstance(ttft, bool) or not isinstance(ttft, int | float) or not math.isfinite(ttft) for ttft in ttfts):
+            raise UsageError(f"{path}: ttfts of vllm bench are numbers of seconds, and here one is none")
+        errors = _list_of_vllm(path, result, "errors", len(ttfts)) or [None] * len(ttfts)
+        failures = [error or (None if ttft != 0 else "no token") for ttft, error in zip(ttfts, errors, strict=True)]
+        lengths = _list_of_vllm(path, result, "input_lens", len(ttfts)) or None
+        tables.append(pd.DataFrame({"ttft_s": ttfts, "error": failures, "repeat": repeat, "prompt_tokens": lengths}))
     return pd.concat(tables, ignore_index=True)
+
+
+def _list_of_vllm(path: Path, result: Mapping[str, Any], name: str, count: int) -> list[Any]:
+    """A list of a result, one item a request; empty where it is not there.
+
+    Raises:
+        UsageError: no list, or of another length.
+    """
+    found = result.get(name) or []
+    if not isinstance(found, list) or (found and len(found) != count):
+        raise UsageError(f"{path}: {name} of vllm bench is a list with an item for each of ttfts, and here it is not")
+    return found

@@ -21,9 +21,9 @@ FORMAT = "kvbench.summaries/1"
 class OneRun:
     """One of several runs.
 
-    ``name``: its folder, as short as tells it from the others; ``label``: in what it differs from them, in words; ``options``: the same by
-    field name (``None``: does not apply). ``summary`` is ``None`` for a point that has not been measured; ``missing`` says why, and for one
-    that was stopped half-way too.
+    ``name``: its folder, as short as tells it from the others; ``label``: the value of the one option in which they differ, else its name;
+    ``options``: those in which they differ, by field name (``None``: does not apply). ``summary`` is ``None`` for a point that has not been
+    measured; ``missing`` says why, and for one that was stopped half-way too.
     """
 
     name: str
@@ -155,13 +155,10 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _labels(options: Mapping[str, Sequence[Any]], names: Sequence[str], key: str | None) -> list[str]:
-    """In what each run differs, in words; its folder where that is nothing, or what another one says of itself too."""
-    said = [
-        shown(options[key][place])
-        if key is not None
-        else ", ".join(f"{name.replace('_', '-')}={shown(of[place])}" for name, of in options.items())
-        for place in range(len(names))
-    ]
+    """The value in which each run differs; its folder where there are none or several, or where another one has the same."""
+    if key is None:
+        return list(names)
+    said = [shown(value) for value in options[key]]
     counts = Counter(said)
     return [
         label if label and counts[label] == 1 else f"{name} ({label})" if label else name for label, name in zip(said, names, strict=True)

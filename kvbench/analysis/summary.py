@@ -27,6 +27,7 @@ from kvbench.analysis.controls import Controls, read_controls
 from kvbench.analysis.frame import pass_labels, request_frame
 from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
 from kvbench.analysis.limits import limits
+from kvbench.analysis.logfile import LOG
 from kvbench.analysis.prediction import Agreement, Foreseen, compare, foreseen, with_prediction
 from kvbench.analysis.schedule import ScheduledRow, scheduled_rows
 from kvbench.analysis.setup import Setup, read_setup
@@ -38,8 +39,6 @@ from kvbench.rates import Rates
 from kvbench.runfolder import Run
 
 FORMAT = "kvbench.summary/1"
-LOG = "log"
-"""The experiment of a run that is somebody's log (:mod:`kvbench.analysis.logfile`)."""
 
 
 @dataclass(frozen=True, slots=True)

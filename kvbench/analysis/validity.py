@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvbench.analysis import fragmentation_checks, pressure_checks, replay, servers, sharing_checks
+from kvbench.analysis.logfile import LOG
 from kvbench.analysis.prediction import compare
 from kvbench.analysis.setup import IN_ORDER, Setup, read_setup
+from kvbench.calibration import fit_notes
 from kvbench.runfolder import Run
 
 Line = dict[str, Any]
@@ -69,9 +71,9 @@ def _warm_first_pass(run: Run, setup: Setup) -> Iterator[str]:
     """A hit on a document's first reading in pass 0, unless documents may share their heads: the cache was not cold.
 
     The first reading, so that ``zipf`` as first pass, which reads a document twice, is checked as well. A prompt found whole is no hit, of
-    which the last token is always computed: it was shared with another answer to it.
+    which the last token is always computed: it was shared with another answer to it. A log claims no cold start.
     """
-    if setup.own_documents or setup.config.get("overlap", 0) > 0:
+    if setup.config.get("experiment") == LOG or setup.own_documents or setup.config.get("overlap", 0) > 0:
         return
     read: set[tuple[Any, ...]] = set()
     warm: dict[str, list[Line]] = {}
@@ -229,10 +231,8 @@ def _simulated(setup: Setup) -> Iterator[str]:
         yield "no time is predicted without rates: --prefill-rate and --restore-rate, or --calibrate RUN_DIR"
         return
     fit, model = setup.rates.get("fit") or {}, setup.config.get("model")
-    if fit and fit["model"] != model:
-        yield f"the rates were fitted to a run of the model {fit['model']}, and this one is of {model}: the times are another model's"
-    if fit and fit["status"] != "complete":
-        yield f"the run that the rates were fitted to is marked {fit['status']}"
+    if fit:
+        yield from fit_notes(fit["model"], fit["status"], model)
 
 
 def _not_predicted(run: Run, setup: Setup) -> Iterator[str]:

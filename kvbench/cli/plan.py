@@ -14,7 +14,7 @@ from kvbench.cli.options import only_given, with_options
 from kvbench.planning.config import PlanConfig
 from kvbench.settings import load
 
-EXAMPLE = "kvbench plan --docs 20 --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570000"
+EXAMPLE = "kvbench plan --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570000"
 
 
 def build() -> TyperCommand:

@@ -1,15 +1,13 @@
-"""How reports are laid out: tables and paragraphs that fit 80 columns. Knows nothing of what they show."""
+"""How reports are laid out: tables and paragraphs, of 80 columns in a terminal. Knows nothing of what they show."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from enum import Enum
 from html import escape
 from io import StringIO
 
-from rich.box import MARKDOWN as MARKDOWN_BOX
-from rich.box import Box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -21,37 +19,50 @@ NO_TIER = "-"
 Count = Callable[[float | None], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How a format draws a table: its box, whether the box has sides, and the padding of cells to try, widest first; or as HTML."""
+class Style(Enum):
+    """How a format draws a table."""
 
-    box: Box | None
-    sides: bool
-    paddings: tuple[tuple[int, int, int, int], ...]
-    html: bool = False
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    HTML = "html"
 
 
-TERMINAL = Style(box=None, sides=False, paddings=((0, 2, 0, 0), (0, 1, 0, 0)))
-MARKDOWN = Style(box=MARKDOWN_BOX, sides=True, paddings=((0, 1, 0, 1), (0, 0, 0, 0)))
-HTML = Style(box=None, sides=False, paddings=(), html=True)
+TERMINAL, MARKDOWN, HTML = Style
+_PADDINGS = ((0, 2, 0, 0), (0, 1, 0, 0))
+"""The padding of cells to try in a terminal, widest first."""
+
+_MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`~"} | {"<": "&lt;", "&": "&amp;"})
 
 
 def fitting(header: list[str], words: int, rows: Callable[[Count], list[list[str]]], style: Style) -> str:
-    """The table at the widest padding that fits; then without the separators of thousands; at last names are folded.
+    """The table; in a terminal at the widest padding that fits, then without the separators of thousands, at last with names folded.
 
-    ``words``: how many leading columns hold names and are aligned left; the others hold numbers, which are never cut.
+    ``words``: how many leading columns hold names and are aligned left; the others hold numbers, which are never cut. Markdown and HTML
+    have no width: whoever shows them folds them.
     """
-    if style.html:
+    if style is HTML:
         return _html_table(header, words, rows(grouped))
-    attempts = [*((grouped, padding) for padding in style.paddings), (_plain, style.paddings[-1])]
+    if style is MARKDOWN:
+        return _markdown_table(header, words, rows(grouped))
+    attempts = [*((grouped, padding) for padding in _PADDINGS), (_plain, _PADDINGS[-1])]
     console = Console(file=StringIO(), width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False)
     for count, padding in attempts:
-        table = _table(header, words, rows(count), style, padding)
+        table = _table(header, words, rows(count), padding)
         if Measurement.get(console, console.options.update(width=10 * WIDTH), table).maximum <= WIDTH:
             break
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines() if line.strip())
+
+
+def escaped(text: str) -> str:
+    """The text on one line as Markdown that shows it as it is: a name is no markup, and no bar ends a cell."""
+    return " ".join(text.split()).translate(_MARKUP).replace("](", "]\\(")
+
+
+def with_rest(table: str, rest: str, style: Style) -> str:
+    """The table and a line behind it, which Markdown would take for a row of it without an empty one between."""
+    return f"{table}\n\n{rest}" if style is MARKDOWN else f"{table}\n{rest}"
 
 
 def packed(parts: tuple[str, ...]) -> list[str]:
@@ -65,13 +76,16 @@ def packed(parts: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def wrapped(text: str, first: str = "") -> str:
-    """The text in lines of at most 80 columns, the later ones indented under ``first``; a number stays with its per cent sign."""
+def wrapped(text: str, first: str = "", indent: str = "") -> str:
+    """The text in lines of at most 80 columns, the later ones indented under ``first``, and by ``indent``.
+
+    A number stays with its per cent sign.
+    """
     filled = textwrap.fill(
         text.replace(" %", "\u00a0%"),
         WIDTH,
         initial_indent=first,
-        subsequent_indent=" " * len(first),
+        subsequent_indent=" " * len(first) + indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -85,6 +99,18 @@ def grouped(value: float | None) -> str:
 
 def _plain(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f}"
+
+
+def _markdown_table(header: list[str], words: int, rows: list[list[str]]) -> str:
+    """The table as Markdown, every cell escaped, a row a line; columns are filled up, so that it reads well as text too."""
+    lines = [[escaped(cell) for cell in line] for line in (header, *rows)]
+    widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * width if place < words else "-" * (width - 1) + ":" for place, width in enumerate(widths)]
+    filled = [
+        [cell.ljust(width) if place < words else cell.rjust(width) for place, (cell, width) in enumerate(zip(line, widths, strict=True))]
+        for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (filled[0], rule, *filled[1:]))
 
 
 def _html_table(header: list[str], words: int, rows: list[list[str]]) -> str:
@@ -102,8 +128,8 @@ def _side(word: bool) -> str:
     return ' class="word"' if word else ""
 
 
-def _table(header: list[str], words: int, rows: list[list[str]], style: Style, padding: tuple[int, int, int, int]) -> Table:
-    table = Table(box=style.box, show_edge=style.sides, pad_edge=style.sides, padding=padding)
+def _table(header: list[str], words: int, rows: list[list[str]], padding: tuple[int, int, int, int]) -> Table:
+    table = Table(box=None, show_edge=False, pad_edge=False, padding=padding)
     for place, name in enumerate(header):
         word = place < words
         table.add_column(Text(name), justify="left" if word else "right", no_wrap=not word, overflow="fold")

@@ -8,7 +8,7 @@ from kvbench.analysis.summary import Summary
 from kvbench.reports import tables
 from kvbench.reports.batches import batch_tables
 from kvbench.reports.controls import controls_table
-from kvbench.reports.layout import MARKDOWN
+from kvbench.reports.layout import MARKDOWN, escaped
 
 
 def render(summary: Summary) -> str:
@@ -17,11 +17,11 @@ def render(summary: Summary) -> str:
 
 
 def _sections(summary: Summary) -> Iterator[str]:
-    yield f"**{' · '.join(summary.title)}**"
+    yield f"**{escaped(' · '.join(summary.title))}**"
     if summary.passes:
         yield tables.by_pass(summary, MARKDOWN)
     for heading, table in batch_tables(summary, MARKDOWN):
-        yield heading
+        yield escaped(heading)
         yield table
     if summary.scheduled:
         yield "From the scheduled time (TTFT with the wait before sending)"
@@ -29,31 +29,30 @@ def _sections(summary: Summary) -> Iterator[str]:
     if summary.sources:
         yield "By source (tokens: median of a request)"
         yield tables.by_source(summary, MARKDOWN)
-    yield from tables.load_lines(summary.loads)
-    yield from tables.stall_lines(summary.stalls)
+    yield from map(escaped, (*tables.load_lines(summary.loads), *tables.stall_lines(summary.stalls)))
     if summary.prediction:
-        yield tables.prediction_line(summary.prediction)
+        yield escaped(tables.prediction_line(summary.prediction))
     for heading, table in tables.sides(summary, MARKDOWN):
-        yield heading
+        yield escaped(heading)
         yield table
     for heading, table in controls_table(summary, MARKDOWN):
-        yield heading
+        yield escaped(heading)
         yield table
     if line := tables.rates_line(summary):
-        yield line
+        yield escaped(line)
     if summary.repeats:
         yield "By repeat (TTFT in ms)"
         yield tables.by_repeat(summary.repeats, MARKDOWN)
     for heading, table in tables.documents_table(summary, MARKDOWN):
-        yield heading
+        yield escaped(heading)
         yield table
-    yield from summary.sentences
+    yield from map(escaped, summary.sentences)
     if summary.notes:
-        yield "\n".join(f"- note: {note}" for note in summary.notes)
+        yield "\n".join(f"- note: {escaped(note)}" for note in summary.notes)
     if summary.reasons:
         yield "**Measured, and not to be trusted:**"
-        yield "\n".join(f"- {reason}" for reason in summary.reasons)
+        yield "\n".join(f"- {escaped(reason)}" for reason in summary.reasons)
     if summary.limits:
         yield "This run does not show:"
-        yield "\n".join(f"- {limit}" for limit in summary.limits)
+        yield "\n".join(f"- {escaped(limit)}" for limit in summary.limits)
     yield f"{summary.source}: `{summary.path}`"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvbench.analysis.reading import times
 from kvbench.planning.result import CurveRow, PassRow, Plan, Size
-from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, fitting, packed, wrapped
+from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
 
 
 def terminal(plan: Plan) -> str:
@@ -23,13 +23,12 @@ def terminal(plan: Plan) -> str:
 
 def markdown(plan: Plan) -> str:
     """The same report, its tables as Markdown tables."""
-    parts = [f"**{' · '.join(plan.title)}**", _kv_line(plan)]
+    parts = [f"**{escaped(' · '.join(plan.title))}**", escaped(_kv_line(plan))]
     for heading, table in _tables(plan, MARKDOWN):
-        parts += [heading, table]
-    parts += [line for line in (_rates_line(plan),) if line]
-    parts += plan.advice
-    parts += [f"{command.what}:\n\n```\n{command.line}\n```" for command in plan.commands]
-    parts += ["\n".join(f"- note: {note}" for note in plan.notes)] if plan.notes else []
+        parts += [escaped(heading), table]
+    parts += [escaped(line) for line in (_rates_line(plan), *plan.advice) if line]
+    parts += [f"{escaped(command.what)}:\n\n```\n{command.line}\n```" for command in plan.commands]
+    parts += ["\n".join(f"- note: {escaped(note)}" for note in plan.notes)] if plan.notes else []
     return "\n\n".join(parts) + "\n"
 
 

@@ -10,7 +10,8 @@ from kvbench.analysis.side_by_side import OneRun, SideBySide
 from kvbench.analysis.summary import PassRow, Summary
 from kvbench.reports import crossover, markdown, tables, terminal
 from kvbench.reports.batches import batch_tables
-from kvbench.reports.layout import MARKDOWN, TERMINAL, UNKNOWN, Count, Style, fitting, packed, wrapped
+from kvbench.reports.layout import MARKDOWN, TERMINAL, UNKNOWN, WIDTH, Count, Style, escaped, fitting, packed, wrapped
+from kvbench.sweepfolder import shown
 
 SPEEDUP = "speedup"
 NONE_SHOWS = "None of these runs shows:"
@@ -83,16 +84,29 @@ def told(side: SideBySide) -> Iterator[str]:
             yield f"{side.titled(run)}: {run.missing}"
 
 
+def differences(side: SideBySide) -> list[tuple[str, str]]:
+    """The label of each run and its options, where they differ in several; else the labels say it themselves."""
+    if side.key is not None:
+        return []
+    return [
+        (run.label, ", ".join(f"{name.replace('_', '-')}={shown(value)}" for name, value in run.options.items()))
+        for run in side.runs
+        if run.options
+    ]
+
+
 def _terminal_sections(side: SideBySide, full: bool) -> Iterator[str]:
     if any(summary.passes for _, summary in side.measured):
         yield f"Side by side (TTFT in ms; speedup over the same run's baseline)\n{beside(side, TERMINAL)}"
+    if lines := [wrapped(f"{label}: {options}", indent="  ") for label, options in differences(side)]:
+        yield "\n".join(lines)
     yield from (f"{heading}\n{table}" for heading, table in crossover.tables(side.crossover, TERMINAL))
     if sentences := [wrapped(sentence) for sentence in read(side.crossover)]:
         yield "\n".join(sentences)
     if missing := list(told(side)):
         yield "\n".join(wrapped(line) for line in missing)
     for run, summary in side.measured:
-        yield f"{side.titled(run)}\n{'-' * len(side.titled(run))}"
+        yield f"{side.titled(run)}\n{'-' * min(len(side.titled(run)), WIDTH)}"
         if full:
             yield terminal.render(summary).rstrip("\n")
             continue
@@ -113,29 +127,31 @@ def _markdown_sections(side: SideBySide, full: bool) -> Iterator[str]:
     if any(summary.passes for _, summary in side.measured):
         yield "Side by side (TTFT in ms; speedup over the same run's baseline)"
         yield beside(side, MARKDOWN)
+    if lines := [f"- {escaped(f'{label}: {options}')}" for label, options in differences(side)]:
+        yield "\n".join(lines)
     for heading, table in crossover.tables(side.crossover, MARKDOWN):
-        yield heading
+        yield escaped(heading)
         yield table
-    yield from read(side.crossover)
+    yield from map(escaped, read(side.crossover))
     if missing := list(told(side)):
-        yield "\n".join(f"- {line}" for line in missing)
+        yield "\n".join(f"- {escaped(line)}" for line in missing)
     for run, summary in side.measured:
-        yield f"### {side.titled(run)}"
+        yield f"### {escaped(side.titled(run))}"
         if full:
             yield markdown.render(summary).rstrip("\n")
             continue
-        yield " · ".join(summary.title)
+        yield escaped(" · ".join(summary.title))
         for heading, table in own_tables(summary, MARKDOWN):
-            yield from (heading, table) if heading else (table,)
+            yield from (escaped(heading), table) if heading else (table,)
         yield f"{summary.source}: `{summary.path}`"
     if side.notes:
-        yield "\n".join(f"- note: {note}" for note in side.notes)
+        yield "\n".join(f"- note: {escaped(note)}" for note in side.notes)
     if side.reasons:
         yield "**Measured, and not to be trusted:**"
-        yield "\n".join(f"- {reason}" for reason in side.reasons)
+        yield "\n".join(f"- {escaped(reason)}" for reason in side.reasons)
     if side.limits:
         yield NONE_SHOWS
-        yield "\n".join(f"- {limit}" for limit in side.limits)
+        yield "\n".join(f"- {escaped(limit)}" for limit in side.limits)
 
 
 def _interval(row: PassRow) -> str:

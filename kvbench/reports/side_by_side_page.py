@@ -12,7 +12,7 @@ from kvbench.analysis.side_by_side import SideBySide
 from kvbench.reports import crossover, html
 from kvbench.reports.layout import HTML
 from kvbench.reports.run_plots import Plot
-from kvbench.reports.side_by_side import beside, own_tables, told
+from kvbench.reports.side_by_side import beside, differences, own_tables, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ def render(side: SideBySide, plots: Sequence[Plot]) -> str:
         side=side,
         plots=plots,
         beside=Markup(beside(side, HTML)) if any(summary.passes for _, summary in side.measured) else "",
+        differences=differences(side),
         crossover=[(heading, html.table(text)) for heading, text in crossover.tables(side.crossover, HTML)],
         sentences=list(read(side.crossover)),
         missing=list(told(side)),

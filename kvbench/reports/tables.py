@@ -1,4 +1,4 @@
-"""The tables, as rich tables that fit 80 columns; the terminal and markdown differ only in how they draw them."""
+"""The tables; the formats differ only in how they draw them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvbench.analysis.schedule import ScheduledRow
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
 from kvbench.analysis.summary import DocumentRow, PassRow, SourceRow, Summary
-from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped
+from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
 
 SHOWN = 10
 """Requests that differ from the prediction are listed up to so many."""
@@ -193,7 +193,7 @@ def _differing_requests(agreement: Agreement, style: Style) -> str:
 
     table = fitting(["request", "predicted", "measured"], 1, cells, style)
     rest = len(agreement.differences) - SHOWN
-    return table if rest <= 0 else f"{table}\n... and {rest:,} more (--format json has all)"
+    return table if rest <= 0 else with_rest(table, f"... and {rest:,} more (--format json has all)", style)
 
 
 def _sides(row: PassRow, count: Count) -> Iterator[list[str]]:

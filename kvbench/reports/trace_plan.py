@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvbench.planning.trace_plan import Pool, TracePlan
 from kvbench.planning.trace_tiers import AtPool
-from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, fitting, wrapped
+from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, with_rest, wrapped
 
 SHOWN_WINDOWS = 48
 
@@ -22,9 +22,9 @@ def terminal(plan: TracePlan) -> str:
 
 def markdown(plan: TracePlan) -> str:
     """The same as Markdown."""
-    parts = [f"**{' · '.join(_title(plan))}**"]
-    parts += [f"{head}\n\n{table}" for head, table in _tables(plan, MARKDOWN)]
-    return "\n\n".join([*parts, *_sentences(plan)]) + "\n"
+    parts = [f"**{escaped(' · '.join(_title(plan)))}**"]
+    parts += [f"{escaped(head)}\n\n{table}" for head, table in _tables(plan, MARKDOWN)]
+    return "\n\n".join([*parts, *map(escaped, _sentences(plan))]) + "\n"
 
 
 def to_json(plan: TracePlan) -> str:
@@ -93,8 +93,8 @@ def _windows(plan: TracePlan, style: Style) -> str:
 
     header = ["from s", "requests", "blocks", "within", "before", *(["device", "host"] if tiers else [])]
     rest = len(plan.windows) - SHOWN_WINDOWS
-    more = f"\n... and {rest:,} windows more (--json has all)" if rest > 0 else ""
-    return fitting(header, 0, cells, style) + more
+    table = fitting(header, 0, cells, style)
+    return table if rest <= 0 else with_rest(table, f"... and {rest:,} windows more (--json has all)", style)
 
 
 def _sentences(plan: TracePlan) -> Iterator[str]:

@@ -78,11 +78,29 @@ def test_one_differing_option_is_the_label(three: list[Path]) -> None:
         ("run-0", "0", {"reuse": 0.0}), ("run-1", "0.5", {"reuse": 0.5}), ("run-2", "1", {"reuse": 1.0})]  # fmt: skip
 
 
-def test_several_differing_options_are_all_told(tmp_path: Path) -> None:
-    side = side_by_side([made(tmp_path / "a", 0.0), made(tmp_path / "b", 1.0, concurrency=4, doc_tokens=None)])
+@pytest.mark.parametrize("format", ["terminal", "markdown", "html"])
+def test_several_differing_options_are_told_once_a_run(tmp_path: Path, format: str, capsys: Captured) -> None:
+    paths = [made(tmp_path / "a", 0.0), made(tmp_path / "b", 1.0, concurrency=4, doc_tokens=None, model="a-model-of-a-long-name", note="x")]
+    side = side_by_side(paths)
     assert side.key is None
-    assert [run.label for run in side.runs] == [
-        "concurrency=1, doc-tokens=5011, reuse=0", "concurrency=4, doc-tokens=not given, reuse=1"]  # fmt: skip
+    assert [run.label for run in side.runs] == ["a", "b"]
+    assert main([*words(paths), "--format", format]) == 0
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if not line.startswith("Run folder: ")]
+    text = " ".join(out.split())
+    assert text.count("a: concurrency=1, doc-tokens=5011, reuse=0, model=not given, note=not given") == 1
+    assert text.count("b: concurrency=4, doc-tokens=not given, reuse=1, model=a-model-of-a-long-name, note=x") == 1
+    if format == "terminal":
+        assert max(map(len, lines)) <= 80
+        assert "a\n-\n" in out
+
+
+def test_a_long_name_of_a_run_is_underlined_as_far_as_the_page_is_wide(tmp_path: Path, capsys: Captured) -> None:
+    paths = [made(tmp_path / ("n" * 100 + end), 0.0, seed=seed) for seed, end in enumerate("ab")]
+    Made(config={"reuse": 1.0, "seed": 3}).write(tmp_path / ("n" * 100 + "c"), cyclic)
+    assert main(words([*paths, tmp_path / ("n" * 100 + "c")])) == 0
+    dashes = [line for line in capsys.readouterr().out.splitlines() if line and not line.strip("-")]
+    assert dashes == ["-" * 80] * 3
 
 
 def test_runs_of_the_same_options_are_told_apart_by_their_folders(tmp_path: Path) -> None:
@@ -110,7 +128,8 @@ def test_a_sweep_stands_for_its_points_done_or_not(half_done: Path) -> None:
 
 def test_a_sweep_beside_another_run_is_told_by_all_that_differs(half_done: Path, tmp_path: Path) -> None:
     side = side_by_side([half_done, made(tmp_path / "other", 1.0, seed=3)])
-    assert [run.label for run in side.runs][-2:] == ["seed=0, reuse=1", "seed=3, reuse=1"]
+    assert [run.label for run in side.runs][-2:] == ["reuse-1", "other"]
+    assert [run.options for run in side.runs][-2:] == [{"seed": 0, "reuse": 1.0}, {"seed": 3, "reuse": 1.0}]
 
 
 # Formats.

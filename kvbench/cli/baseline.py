@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +43,7 @@ def baseline(
     Exit codes: 0 done, 2 wrong use, or runs of different setups, 4 a run not to be trusted.
     """
     from kvbench.analysis.baseline import reduce
+    from kvbench.analysis.baseline_file import write_baseline
     from kvbench.runfolder import read_run
 
     if len({path.resolve() for path in run_dirs}) < len(run_dirs):
@@ -56,7 +56,7 @@ def baseline(
     base = reduce(*runs)
     if not base.cells:
         raise UsageError(f"{base.source}: no pass was finished ({base.status}), so there is nothing to compare with; run it again")
-    text = json.dumps(base.to_json(), separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace('{"arm"', '\n{"arm"') + "\n"
+    text = write_baseline(base)
     if file is None:
         output.write(text)
     else:

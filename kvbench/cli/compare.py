@@ -69,7 +69,7 @@ def compare(
     Exit codes: 0 no regression, 2 wrong use or runs that cannot be compared, 3 a regression or a threshold, 4 a run not to be trusted.
     """
     from kvbench.analysis import compare as analysis
-    from kvbench.analysis.baseline import read_side
+    from kvbench.analysis.baseline_file import read_side
     from kvbench.analysis.thresholds import parse
     from kvbench.reports import comparison as report
     from kvbench.reports import junit

@@ -14,7 +14,7 @@ LIMIT = 1024 * 1024
 
 
 def render(comparison: Comparison, room: int = LIMIT) -> str:
-    """The comparison as Markdown of at most ``room`` bytes: without what stayed the same if that is needed, else the headline alone."""
+    """The comparison as Markdown of at most ``room`` bytes: if need be without the passes that stayed the same, or the headline alone."""
     for text in _shorter(comparison):
         if len(text.encode()) <= room:
             return text
@@ -24,7 +24,10 @@ def render(comparison: Comparison, room: int = LIMIT) -> str:
 def _shorter(comparison: Comparison) -> Iterator[str]:
     title = "### kvbench compare\n\n"
     yield title + report.to_markdown(comparison)
-    lines = tuple(line for line in comparison.lines if line.verdict != Verdict.SAME)
-    left_out = f"{len(comparison.lines) - len(lines):,} figures that stayed the same are left out, as this page has a size limit."
+    changed = {(line.arm, line.pass_label) for line in comparison.lines if line.verdict != Verdict.SAME}
+    # whole passes: a count that is left out of a row would look like one that does not exist
+    lines = tuple(line for line in comparison.lines if (line.arm, line.pass_label) in changed)
+    count = len(comparison.lines) - len(lines)
+    left_out = f"{count:,} figures of passes that stayed the same are left out, as this page has a size limit."
     yield title + report.to_markdown(replace(comparison, lines=lines, notes=(*comparison.notes, left_out)))
     yield f"{title}{report.bold_headline(comparison)}\n"

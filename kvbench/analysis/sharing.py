@@ -147,7 +147,7 @@ def _row(
     return SharingRow(
         arm=arm,
         pass_name=lines[0]["pass"],
-        requests=len({line["position"] for line in lines}),
+        requests=len({(line["repeat"], line["position"]) for line in lines}),
         answers=len(lines),
         finished=len(answered),
         blocks=None if own is None else own.blocks,

@@ -192,6 +192,7 @@ def test_the_sentences_read_the_table(default: tuple[Run, Summary]) -> None:
 
 def test_repeats_give_an_interval(tmp_path: Path, small_model: Path) -> None:
     _, summary = measured(tmp_path / "run", small_model, "--repeats", "2", "--requests", "1", "--output-tokens", "4")
+    assert [sentence.partition(":")[0] for sentence in summary.sentences] == ["4 samples of each prompt", "3 beams of each prompt"]
     for row in summary.sharing:
         assert row.answers == 2 * (4 if row.pass_name == "sampling" else 3)
         assert (row.speed_interval is None) == (row.arm == "copying")

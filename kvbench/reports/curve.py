@@ -96,7 +96,8 @@ def axis_of(side: SideBySide) -> Axis:
 
 
 def _panels(side: SideBySide) -> list[_Panel]:
-    ttft = "Predicted TTFT p50" if any(summary.simulated for _, summary in side.measured) else "TTFT p50"
+    predicted = [summary.simulated for _, summary in side.measured]
+    ttft = "Predicted TTFT p50" if all(predicted) else "TTFT p50, some predicted" if any(predicted) else "TTFT p50"
     speedup = over(side) if over(side) == SPEEDUP else f"{SPEEDUP} {over(side)}"
     return [
         _Panel(ttft, f"{ttft} (ms)", lambda row: row.ttft_ms.p50, milliseconds),

@@ -328,6 +328,14 @@ def test_the_curve_says_its_figures_in_words(three: list[Path]) -> None:
     assert curve(side)[0].element == plot.element
 
 
+@pytest.mark.parametrize(
+    ("predicted", "title"), [(("s", "t"), "Predicted TTFT p50, "), (("s",), "TTFT p50, some predicted, "), ((), "TTFT p50, speedup ")]
+)
+def test_the_curve_calls_predicted_only_what_is(tmp_path: Path, predicted: tuple[str, ...], title: str) -> None:
+    folders = [made(tmp_path / name, 0.5, runner="simulator" if name in predicted else "engine", profile="engine") for name in ("s", "t")]
+    assert curve(side_by_side(folders))[0].title.startswith(title)
+
+
 def of_values(side: SideBySide, *values: Any) -> SideBySide:
     """The same runs under these values of the option."""
     runs = [replace(run, name=str(place), label=str(value), options={"reuse": value})

@@ -130,19 +130,10 @@ def _from_json(file: _File, source: str) -> Baseline:
     # The arms that have a tier follow from the experiment, so files of every format tell them.
     setup = read_setup({"config": {"experiment": str(file.subject.get("experiment", "cyclic"))}})
     cells = tuple(
-        Cell(
-            arm=cell.arm,
-            pass_label=cell.pass_label,
-            pass_index=cell.pass_index,
-            ttft_ms=cell.ttft_ms,
-            pass_s=cell.pass_s,
-            repeats=cell.repeats,
-            requests=_expanded(cell.requests),
-            tier=setup.has_tier(cell.arm),
-        )
+        Cell(**dict(cell) | {"requests": _expanded(cell.requests), "tier": setup.has_tier(cell.arm)})  # fields of both have equal names
         for cell in file.cells
     )
-    return Baseline(source=source, reasons=file.reasons, cells=cells, runs=file.runs, **{name: getattr(file, name) for name in _FACTS})
+    return Baseline(source=source, **dict(file) | {"cells": cells})
 
 
 def _expanded(groups: Sequence[Sequence[int]] | None) -> Tokens | None:

@@ -117,8 +117,8 @@ class Comparison:
             names = ", ".join(dict.fromkeys(line.figure for line in unknown))
             said.append(f"{len(unknown)} of {len(self.lines)} figures are unknown in one run or both ({names})")
         said += [f"{arm}, {label}: the new run did not finish this pass" for arm, label in self.missing]
-        unmet = [outcome for outcome in self.outcomes if outcome.failed is None]
-        said += [f"--fail-on {outcome.rule!r}: {outcome.figure} of {outcome.arm}, {outcome.pass_label} is unknown" for outcome in unmet]
+        untold = [outcome for outcome in self.outcomes if outcome.failed is None]
+        said += [f"--fail-on {outcome.rule!r}: {outcome.figure} of {outcome.arm}, {outcome.pass_label} is unknown" for outcome in untold]
         return tuple(said)
 
     def to_json(self) -> dict[str, Any]:

@@ -52,10 +52,12 @@ class KVStore:
         self.num_blocks = num_blocks
         self.block_size = block_size
         row = (block_size, shape.kv_heads, shape.head_dim)
-        pinned = device.type == "cuda"
-        self.device = _zeros((shape.layers, 2, num_blocks, *row), shape.dtype, device)
-        self.host = _zeros((host_chunks, shape.layers, 2, chunk_blocks, *row), shape.dtype, pinned=pinned)
-        self.swap = _zeros((shape.layers, 2, swap_blocks, *row), shape.dtype, pinned=pinned)
+        pool = (shape.layers, 2, num_blocks, *row)
+        on_cuda = device.type == "cuda"
+        host_zeros = _pinned_zeros if on_cuda else huge_pages.zeros
+        self.device = torch.zeros(pool, dtype=shape.dtype, device=device) if on_cuda else huge_pages.zeros(pool, shape.dtype)
+        self.host = host_zeros((host_chunks, shape.layers, 2, chunk_blocks, *row), shape.dtype)
+        self.swap = host_zeros((shape.layers, 2, swap_blocks, *row), shape.dtype)
         self._tokens = [tuple(layer.flatten(1, 2)) for layer in self.device]
         self._halves = [layer.flatten(0, 1) for layer in self.device]
         self._scratch = self._new_scratch(0)
@@ -99,10 +101,5 @@ class KVStore:
         return self.device.new_empty(2 * count, *self.device.shape[3:])
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None = None, pinned: bool = False) -> torch.Tensor:
-    """Zeros on the device, or in RAM."""
-    if device is not None and device.type == "cuda":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    if pinned:
-        return torch.empty(shape, dtype=dtype, pin_memory=True).zero_()
-    return huge_pages.zeros(shape, dtype)
+def _pinned_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, pin_memory=True).zero_()

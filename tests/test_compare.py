@@ -19,8 +19,9 @@ from markdown_it import MarkdownIt
 from kvbench.analysis.baseline import Baseline, reduce
 from kvbench.analysis.baseline_file import read_side, write_baseline
 from kvbench.analysis.compare import Comparison, Line, compare
+from kvbench.analysis.noise import Sides, own_noise
 from kvbench.analysis.thresholds import parse
-from kvbench.analysis.verdict import Change, Verdict, interval, judge, own_noise
+from kvbench.analysis.verdict import Change, Verdict, interval, judge
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.records import RequestError, RequestRecord
@@ -536,7 +537,7 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     st.lists(st.floats(1, 1e4), min_size=2, max_size=6), st.lists(st.floats(1, 1e4), min_size=2, max_size=6), st.integers(1, 100)
 )  # fmt: skip
 def test_an_interval_holds_its_change_and_widens_with_the_figures(base: list[float], new: list[float], figures: int) -> None:
-    one, many = (interval([base], [new], own_noise([base], [new]), count) for count in (figures, figures + 1))
+    one, many = (interval(Sides("none", [base], [new]), own_noise([base], [new]), count) for count in (figures, figures + 1))
     assert one.low is not None
     assert one.high is not None
     assert one.change is not None

@@ -12,21 +12,8 @@ from kvbench.analysis import identity, thresholds
 from kvbench.analysis.baseline import Baseline
 from kvbench.analysis.figures import COUNTS, SPEEDUPS, TIMES, TOKENS, Figures, figures_of, unit
 from kvbench.analysis.hits import compare_tier
-from kvbench.analysis.verdict import (
-    LEAST_FREEDOM,
-    ByRun,
-    Change,
-    Noise,
-    Verdict,
-    as_shares,
-    flat,
-    interval,
-    judge,
-    mean,
-    own_noise,
-    shared_noise,
-    spread,
-)
+from kvbench.analysis.noise import NONE, ByRun, Noise, Sides, flat, mean, own_noise, shared_noise, spread
+from kvbench.analysis.verdict import Change, Verdict, as_shares, interval, judge
 from kvbench.errors import UsageError
 
 FORMAT = "kvbench.comparison/1"
@@ -42,7 +29,7 @@ class Line:
     """One figure of one pass of one arm in both runs.
 
     ``change`` with its interval ``low`` to ``high`` is a share of the base for times and speedups, a difference for counts, and a
-    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.analysis.verdict.spread`. ``gates``:
+    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.analysis.noise.spread`. ``gates``:
     whether a verdict of worse is a regression. ``detail`` says more. ``None`` is unknown, or no interval can be made.
     """
 
@@ -224,13 +211,10 @@ class _Measured:
         return self.figure in TIMES + SPEEDUPS
 
     @property
-    def compared(self) -> tuple[ByRun, ByRun]:
+    def compared(self) -> Sides:
         """What an interval is made of: logarithms where the change is a share."""
-        base, new = self.samples
-        return (_logarithms(base), _logarithms(new)) if self.relative else (base, new)
-
-
-_NONE = Noise(0.0, 0.0, LEAST_FREEDOM)
+        base, new = (_logarithms(side) if self.relative else side for side in self.samples)
+        return Sides(self.key[0], base, new)
 
 
 def _logarithms(side: ByRun) -> ByRun:
@@ -243,7 +227,7 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
     ``several``: a side has several runs; ``predicted``: both are simulated, and so without noise.
     """
     open_ = [line for line in measured if line.verdict is None]
-    noises = {id(line): noise for line in open_ if (noise := own_noise(*line.compared)) is not None}
+    noises = dict.fromkeys(map(id, open_), NONE) if predicted else _noises(open_, several)
     # Run by run the four times and speedups of a pass go together, and so do the arms: half as many passes of arms were as many as made
     # runs needed (benchmarks/compare_errors.py).
     at_once = max(2, len({line.key for line in open_}) / 2) if several else len(open_)
@@ -253,10 +237,7 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
             change = Change(None if line.base is None or line.new is None else line.new - line.base)
             verdict = line.verdict
         else:
-            noise = _NONE if predicted else noises.get(id(line))
-            if noise is not None and line.relative and not predicted:
-                noise = _shared(line, noise, [(other, noises[id(other)]) for other in open_ if id(other) in noises], several)
-            found = interval(*line.compared, noise, at_once)
+            found = interval(line.compared, noises[id(line)], at_once)
             change = as_shares(found) if line.relative else found
             scale = None if line.relative else float(np.mean(base)) or 1.0 if line.figure in COUNTS else 1.0
             verdict = judge(change, min_effect, line.figure in (*TIMES, "computed", *COUNTS), scale)
@@ -267,18 +248,15 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
         )  # fmt: skip
 
 
-def _shared(line: _Measured, own: Noise, noises: Sequence[tuple[_Measured, Noise]], several: bool) -> Noise:
-    """A line's noise, half of it that of the same figure in other passes.
-
-    Within one run: in all passes, and it rests on as many repeats as there are arms more: passes of one arm and repeat follow each other,
-    so they are no samples of their own. Between runs: in the passes of its arm, as what is served from a tier differs far more from run to
-    run than what is computed; with these it rests on twice as many runs.
-    """
-    alike = [(other.key[0], noise) for other, noise in noises if other.figure == line.figure]
-    if not several:
-        return shared_noise(own, [noise for _, noise in alike], len({arm for arm, _ in alike}))
-    of_arm = [noise for arm, noise in alike if arm == line.key[0]]
-    return shared_noise(own, of_arm, min(len(of_arm), 2))
+def _noises(lines: Sequence[_Measured], several: bool) -> dict[int, Noise | None]:
+    """The noise of each line by its id: of times and speedups shared over the passes of a figure."""
+    noises: dict[int, Noise | None] = {}
+    for figure in dict.fromkeys(line.figure for line in lines):
+        alike = [line for line in lines if line.figure == figure]
+        sides = [line.compared for line in alike]
+        found = shared_noise(sides, several) if alike[0].relative else [own_noise(one.base, one.new) for one in sides]
+        noises |= dict(zip(map(id, alike), found, strict=True))
+    return noises
 
 
 def _lines(key: tuple[str, str], base: Figures, new: Figures, exact: bool) -> Iterator[_Measured]:

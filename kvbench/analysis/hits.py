@@ -12,7 +12,8 @@ import numpy as np
 
 from kvbench.analysis.baseline import Tokens
 from kvbench.analysis.figures import TOKENS, Figures
-from kvbench.analysis.verdict import ByRun, Verdict, flat
+from kvbench.analysis.noise import ByRun, flat
+from kvbench.analysis.verdict import Verdict
 
 _CACHED = slice(0, 2)
 """The columns of a hit: device and host."""

@@ -1,0 +1,108 @@
+"""How much a figure differs where nothing changed: between the repeats of one run, and between whole runs.
+
+The samples are repeats, not requests: requests of one repeat share the machine's mood of that minute, so a thousand of them say no more
+about another run than one repeat does. With three repeats a figure's own spread is mostly luck, so its variance is drawn half-way to that
+of the same figure in the other passes (shrinkage, as Smyth 2004 does for thousands of figures).
+
+Whole runs differ by more than the repeats within one show. Where a side has several runs, the variance between them is measured, and the
+degrees of freedom are those of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LEAST_FREEDOM = 2
+"""Repeats of both runs together, less two, below which there is no interval: with 1 and 2 the spread rests on one difference. The same for
+runs, where a side has several."""
+
+ByRun = Sequence[Sequence[float]]
+"""A figure in each repeat of each run of one side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The variance of a figure between repeats of one run, and between runs beside that; the degrees of freedom they rest on."""
+
+    within: float
+    between: float
+    freedom: int
+
+    def of_mean(self, side: ByRun) -> float:
+        """The variance of the mean over all repeats of a side."""
+        sizes = np.array([len(run) for run in side], dtype=np.float64)
+        return float(self.between * (sizes**2).sum() / sizes.sum() ** 2 + self.within / sizes.sum())
+
+
+NONE = Noise(0.0, 0.0, LEAST_FREEDOM)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One figure of one pass of an arm on both sides, as an interval is made of it: logarithms where its change is a share."""
+
+    arm: str
+    base: ByRun
+    new: ByRun
+
+
+def own_noise(base: ByRun, new: ByRun) -> Noise | None:
+    """The noise of a figure on both sides; ``None``: too few repeats, or too few runs where there are several."""
+    sides = [[run for run in side if len(run)] for side in (base, new)]
+    runs = [run for side in sides for run in side]
+    if not all(sides):
+        return None
+    repeats = sum(len(run) for run in runs)
+    within = sum(float(np.var(run)) * len(run) for run in runs) / max(repeats - len(runs), 1)
+    if len(runs) == 2:
+        return Noise(within, 0.0, repeats - 2) if repeats - 2 >= LEAST_FREEDOM else None
+    freedom = len(runs) - 2
+    if freedom < LEAST_FREEDOM:
+        return None
+    of_means = sum(float(np.var([np.mean(run) for run in side])) * len(side) for side in sides) / freedom
+    return Noise(within, max(0.0, of_means - within * float(np.mean([1 / len(run) for run in runs]))), freedom)
+
+
+def shared_noise(passes: Sequence[Sides], several: bool) -> list[Noise | None]:
+    """The noise of one figure in each of its passes, half of it that of the same figure in other passes.
+
+    Within one run: in all passes, and it rests on as many repeats as there are arms more: passes of one arm and repeat follow each other,
+    so they are no samples of their own. Between runs (``several``: a side has some): in the passes of its arm, as what is served from a
+    tier differs far more from run to run than what is computed; with these it rests on twice as many runs.
+    """
+    owns = [own_noise(sides.base, sides.new) for sides in passes]
+    known = [(sides.arm, noise) for sides, noise in zip(passes, owns, strict=True) if noise is not None]
+    arms = len({arm for arm, _ in known})
+
+    def shared(arm: str, own: Noise) -> Noise:
+        if not several:
+            return _half_way(own, [noise for _, noise in known], arms)
+        of_arm = [noise for other, noise in known if other == arm]
+        return _half_way(own, of_arm, min(len(of_arm), 2))
+
+    return [None if own is None else shared(sides.arm, own) for sides, own in zip(passes, owns, strict=True)]
+
+
+def _half_way(own: Noise, others: Sequence[Noise], weight: int) -> Noise:
+    """Half-way between a figure's own noise and the mean of ``others`` (its own among them); it rests on ``weight`` times as much."""
+    within, between = (float(np.mean([getattr(noise, name) for noise in others])) for name in ("within", "between"))
+    return Noise((own.within + within) / 2, (own.between + between) / 2, own.freedom * weight)
+
+
+def mean(side: ByRun) -> float:
+    """The mean over all repeats of all runs."""
+    return float(np.mean(flat(side)))
+
+
+def flat(side: ByRun) -> list[float]:
+    """The repeats of all runs of a side."""
+    return [value for run in side for value in run]
+
+
+def spread(base: Sequence[float], new: Sequence[float]) -> float | None:
+    """The noise shown beside a change: by how much a figure's repeats differ, (max − min) ÷ median, in the run where that is more."""
+    spreads = [float((max(side) - min(side)) / np.median(side)) for side in (base, new) if len(side) > 1 and np.median(side) > 0]
+    return max(spreads, default=None)

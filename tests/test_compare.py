@@ -78,6 +78,37 @@ def test_a_slower_tier_shows_in_its_speedup(tmp_path: Path) -> None:
     assert line(found, "none", "repeat", "ttft_p50").verdict == Verdict.SAME
 
 
+def by_pass(factors: dict[tuple[str, int], float], seed: int = 0) -> Script:
+    """The default run with 1 % of noise, times multiplied by a factor of the arm and pass."""
+    steady = slower(1.0, seed)
+
+    def script(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        answer = steady(arm, repeat, index, position, doc)
+        return replace(answer, ttft_ms=answer.ttft_ms * factors.get((arm, index), 1.0))
+
+    return script
+
+
+AS_RUNS_DIFFER = {("none", 0): 1.03, ("none", 1): 1.04, ("none", 2): 1.05, ("cpu", 0): 1.09, ("cpu", 1): 1.24, ("cpu", 2): 1.17}
+"""Two standard deviations between two real runs of unchanged code, roughly (reports/compare-2026-11-30.jsonl)."""
+
+
+def test_two_runs_that_differ_from_pass_to_pass_may_just_differ(tmp_path: Path) -> None:
+    found = compared(tmp_path, by_pass({}), by_pass(AS_RUNS_DIFFER, 1))
+    assert found.regressions == ()
+    changed = line(found, "cpu", "repeat", "ttft_p50")
+    assert changed.change == pytest.approx(0.24, abs=0.03)
+    assert changed.verdict == Verdict.TOO_FEW
+    assert any("a base of more runs" in said for said in found.unsaid)
+
+
+@pytest.mark.parametrize("passes", [[1], [1, 2], [0, 1, 2]])
+def test_a_slower_pass_among_steady_ones_is_found_and_so_is_a_slower_arm(tmp_path: Path, passes: list[int]) -> None:
+    found = compared(tmp_path, by_pass({}), by_pass({("cpu", index): 1.24 for index in passes}, 1))
+    worse = {(item.arm, item.pass_label) for item in found.regressions}
+    assert worse == {("cpu", ("sequential", "repeat", "reverse")[index]) for index in passes}
+
+
 def test_faster_is_no_regression(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(0.7, 1))
     assert found.regressions == ()

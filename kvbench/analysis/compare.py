@@ -95,10 +95,8 @@ class Comparison:
             [line for line in self.lines if line.gates and line.verdict == verdict] for verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN)
         )
         remedy = "--repeats 3 or more in both runs"
-        if max(self.base.runs, self.new.runs) > 1:
-            remedy = "a base of more runs: kvbench baseline RUN_DIR RUN_DIR ..."
-        elif all(min(line.repeats) > 2 for line in few):
-            remedy = "a quieter machine, or more --repeats"
+        if max(self.base.runs, self.new.runs) > 1 or all(min(line.repeats) > 2 for line in few):
+            remedy = "a base of more runs: kvbench baseline RUN_DIR RUN_DIR ..., or a quieter machine"
         said = [f"{len(few)} of {len(self.lines)} figures have too few samples to say ({remedy})"] if few else []
         if unknown:
             names = ", ".join(dict.fromkeys(line.figure for line in unknown))
@@ -228,9 +226,7 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
     """
     open_ = [line for line in measured if line.verdict is None]
     noises = dict.fromkeys(map(id, open_), NONE) if predicted else _noises(open_, several)
-    # Run by run the four times and speedups of a pass go together, and so do the arms: half as many passes of arms were as many as made
-    # runs needed (benchmarks/compare_errors.py).
-    at_once = max(2, len({line.key for line in open_}) / 2) if several else len(open_)
+    at_once = _at_once(open_, several)
     for line in measured:
         base, new = (flat(side) for side in line.samples)
         if line.verdict is not None:
@@ -246,6 +242,16 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
             spread(base, new) if line.relative else None, (len(base), len(new)), verdict,
             gates=not (other_machine and line.figure in TIMES), detail=line.detail,
         )  # fmt: skip
+
+
+def _at_once(lines: Sequence[_Measured], several: bool) -> float:
+    """For how many figures the intervals are to hold together, as they go together: as many as made runs needed so that one comparison in
+    twenty calls a regression where nothing changed (benchmarks/compare_errors.py).
+
+    Within one run the p50 goes with the mean: two thirds of the figures. Run by run so do the speedups of a pass, and the arms: half as
+    many as there are passes of arms.
+    """
+    return max(2, len({line.key for line in lines}) / 2) if several else len(lines) * 2 / 3
 
 
 def _noises(lines: Sequence[_Measured], several: bool) -> dict[int, Noise | None]:

@@ -5,15 +5,19 @@ about another run than one repeat does. With three repeats a figure's own spread
 of the same figure in the other passes (shrinkage, as Smyth 2004 does for thousands of figures).
 
 Whole runs differ by more than the repeats within one show. Where a side has several runs, the variance between them is measured, and the
-degrees of freedom are those of runs.
+degrees of freedom are those of runs. Where each side is one run, it is read off the changes: a run that was slow was not so by the same
+share in all passes of all arms (what is served from a tier differs more than what is computed), so its changes lie far apart. What all of
+them share is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import stats
 
 LEAST_FREEDOM = 2
 """Repeats of both runs together, less two, below which there is no interval: with 1 and 2 the spread rests on one difference. The same for
@@ -69,21 +73,53 @@ def own_noise(base: ByRun, new: ByRun) -> Noise | None:
 def shared_noise(passes: Sequence[Sides], several: bool) -> list[Noise | None]:
     """The noise of one figure in each of its passes, half of it that of the same figure in other passes.
 
-    Within one run: in all passes, and it rests on as many repeats as there are arms more: passes of one arm and repeat follow each other,
-    so they are no samples of their own. Between runs (``several``: a side has some): in the passes of its arm, as what is served from a
-    tier differs far more from run to run than what is computed; with these it rests on twice as many runs.
+    Args:
+        several: a side has several runs.
     """
     owns = [own_noise(sides.base, sides.new) for sides in passes]
-    known = [(sides.arm, noise) for sides, noise in zip(passes, owns, strict=True) if noise is not None]
-    arms = len({arm for arm, _ in known})
+    known = [(sides, noise) for sides, noise in zip(passes, owns, strict=True) if noise is not None]
+    found = iter((_of_several_runs if several else _of_two_runs)(known))
+    return [None if own is None else next(found) for own in owns]
 
-    def shared(arm: str, own: Noise) -> Noise:
-        if not several:
-            return _half_way(own, [noise for _, noise in known], arms)
-        of_arm = [noise for other, noise in known if other == arm]
-        return _half_way(own, of_arm, min(len(of_arm), 2))
 
-    return [None if own is None else shared(sides.arm, own) for sides, own in zip(passes, owns, strict=True)]
+Known = Sequence[tuple[Sides, Noise]]
+"""One figure in the passes that have a noise of their own."""
+
+
+def _of_several_runs(known: Known) -> Iterator[Noise]:
+    """Drawn to the passes of the same arm, as what is served from a tier differs far more from run to run than what is computed; with these
+    it rests on twice as many runs."""
+    for sides, own in known:
+        of_arm = [noise for other, noise in known if other.arm == sides.arm]
+        yield _half_way(own, of_arm, min(len(of_arm), 2))
+
+
+def _of_two_runs(known: Known) -> list[Noise]:
+    """Drawn to all passes; it rests on as many repeats as there are arms more: passes of one arm and repeat follow each other, so they are
+    no samples of their own. Between the runs: how far the changes lie apart beyond what repeats explain, over the passes of the arm or of
+    all, where that is less: a change of an arm as a whole does not hide itself, nor does one of a few passes."""
+    arms = len({sides.arm for sides, _ in known})
+    shared = [(sides, _half_way(own, [noise for _, noise in known], arms)) for sides, own in known]
+    apart = _apart(shared, _robust_variance)
+    of_arm = {arm: _apart([one for one in shared if one[0].arm == arm], _variance) for arm in {sides.arm for sides, _ in shared}}
+    return [replace(noise, between=min(apart, of_arm[sides.arm]) / 2) for sides, noise in shared]
+
+
+def _apart(known: Known, variance: Callable[[Sequence[float]], float]) -> float:
+    """The variance of the changes of a figure from pass to pass, less that which their noise explains."""
+    changes = [mean(sides.new) - mean(sides.base) for sides, _ in known]
+    explained = [noise.of_mean(sides.base) + noise.of_mean(sides.new) for sides, noise in known]
+    return max(0.0, variance(changes) - float(np.mean(explained))) if changes else 0.0
+
+
+def _variance(values: Sequence[float]) -> float:
+    """The variance; of a single value, which says nothing of it, no limit."""
+    return float(np.var(values, ddof=1)) if len(values) > 1 else math.inf
+
+
+def _robust_variance(values: Sequence[float]) -> float:
+    """The variance by the median absolute deviation, in small samples as Croux and Rousseeuw 1992 correct it."""
+    return float(stats.median_abs_deviation(values, scale="normal") * len(values) / (len(values) - 0.8)) ** 2
 
 
 def _half_way(own: Noise, others: Sequence[Noise], weight: int) -> Noise:

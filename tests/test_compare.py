@@ -109,6 +109,12 @@ def test_a_slower_pass_among_steady_ones_is_found_and_so_is_a_slower_arm(tmp_pat
     assert worse == {("cpu", ("sequential", "repeat", "reverse")[index]) for index in passes}
 
 
+def test_of_two_passes_one_that_takes_three_times_as_long_is_found(tmp_path: Path) -> None:
+    made = Made(arms={"cpu": 51200}, passes=("sequential", "repeat"), repeats=3)
+    found = compared(tmp_path, by_pass({}), by_pass({("cpu", 1): 3.0}, 1), made)
+    assert {item.pass_label for item in found.regressions} == {"repeat"}
+
+
 def test_faster_is_no_regression(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(0.7, 1))
     assert found.regressions == ()

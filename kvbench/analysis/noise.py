@@ -23,6 +23,10 @@ LEAST_FREEDOM = 2
 """Repeats of both runs together, less two, below which there is no interval: with 1 and 2 the spread rests on one difference. The same for
 runs, where a side has several."""
 
+MOST_BETWEEN = 0.1**2
+"""The variance between runs (of logarithms) that two single runs are held to have at most: about the most that five real runs had in one
+pass (reports/compare-2026-11-30.jsonl). Without it a change in one of two passes would hide itself, however large."""
+
 ByRun = Sequence[Sequence[float]]
 """A figure in each repeat of each run of one side."""
 
@@ -97,12 +101,13 @@ def _of_several_runs(known: Known) -> Iterator[Noise]:
 def _of_two_runs(known: Known) -> list[Noise]:
     """Drawn to all passes; it rests on as many repeats as there are arms more: passes of one arm and repeat follow each other, so they are
     no samples of their own. Between the runs: how far the changes lie apart beyond what repeats explain, over the passes of the arm or of
-    all, where that is less: a change of an arm as a whole does not hide itself, nor does one of a few passes."""
+    all, where that is less: a change of an arm as a whole does not hide itself, nor does one of a few passes.
+    At most :data:`MOST_BETWEEN`."""
     arms = len({sides.arm for sides, _ in known})
     shared = [(sides, _half_way(own, [noise for _, noise in known], arms)) for sides, own in known]
     apart = _apart(shared, _robust_variance)
     of_arm = {arm: _apart([one for one in shared if one[0].arm == arm], _variance) for arm in {sides.arm for sides, _ in shared}}
-    return [replace(noise, between=min(apart, of_arm[sides.arm]) / 2) for sides, noise in shared]
+    return [replace(noise, between=min(apart / 2, of_arm[sides.arm] / 2, MOST_BETWEEN)) for sides, noise in shared]
 
 
 def _apart(known: Known, variance: Callable[[Sequence[float]], float]) -> float:

@@ -245,13 +245,13 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
 
 
 def _at_once(lines: Sequence[_Measured], several: bool) -> float:
-    """For how many figures the intervals are to hold together, as they go together: as many as made runs needed so that one comparison in
-    twenty calls a regression where nothing changed (benchmarks/compare_errors.py).
+    """For how many figures the intervals are to hold together, so that at most one comparison in twenty calls a regression where nothing
+    changed (benchmarks/compare_errors.py).
 
-    Within one run the p50 goes with the mean: two thirds of the figures. Run by run so do the speedups of a pass, and the arms: half as
-    many as there are passes of arms.
+    Within one run half of the figures, as a regression is one end of the interval. Run by run p50, mean and speedups of a pass go
+    together, and so do the arms: half as many as there are passes of arms were as many as made runs needed.
     """
-    return max(2, len({line.key for line in lines}) / 2) if several else len(lines) * 2 / 3
+    return max(2, len({line.key for line in lines}) / 2) if several else len(lines) / 2
 
 
 def _noises(lines: Sequence[_Measured], several: bool) -> dict[int, Noise | None]:

@@ -1,7 +1,7 @@
 """The change of one figure between two runs, the interval it lies in, and the verdict.
 
-The interval is Student's, over the logarithms of repeats (:mod:`kvbench.analysis.noise`). It is made for all compared figures together
-(Bonferroni): in 95 of 100 comparisons without any true change, every one of them holds. `benchmarks/compare_errors.py` measures it.
+The interval is Student's, over the logarithms of repeats (:mod:`kvbench.analysis.noise`). It is made for the compared figures together
+(Bonferroni): of 100 comparisons without any true change, at most five call a regression. `benchmarks/compare_errors.py` measures it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from kvbench.analysis.baseline_file import read_side, write_baseline
 from kvbench.analysis.compare import Comparison, Line, compare
 from kvbench.analysis.noise import Sides, own_noise
 from kvbench.analysis.thresholds import parse
-from kvbench.analysis.verdict import Change, Verdict, interval, judge
+from kvbench.analysis.verdict import Change, Verdict, as_shares, interval, judge
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.records import RequestError, RequestRecord
@@ -379,6 +379,14 @@ def runs_of(tmp_path: Path, factors: list[float], made: Made = REPEATED) -> list
     return [made.write(tmp_path / f"run-{number}", slower(factor, number)).path for number, factor in enumerate(factors)]
 
 
+def test_a_merged_base_with_a_pass_twice_is_one_line(tmp_path: Path, capsys: Captured) -> None:
+    text = write_baseline(reduce(Made().write(tmp_path / "run", cyclic)))
+    whole = json.loads(text)
+    (tmp_path / "base.json").write_text(json.dumps(whole | {"cells": [*whole["cells"], whole["cells"][4]]}), encoding="utf-8")
+    assert main(["compare", str(tmp_path / "base.json"), str(tmp_path / "run")]) == 2
+    assert "has cpu, repeat twice, as after a merge" in capsys.readouterr().err
+
+
 def test_a_base_of_several_runs_knows_how_much_whole_runs_differ(tmp_path: Path, capsys: Captured) -> None:
     paths, file = runs_of(tmp_path, [0.94, 1.0, 1.06, 0.97, 1.03]), tmp_path / "baseline.json"
     assert main(["baseline", *map(str, paths), "-o", str(file)]) == 0
@@ -505,6 +513,8 @@ def test_what_a_whole_run_adds_is_between_runs_and_not_within(runs: list[list[fl
         ("ttft_p50[cpu,repeat] > 10%", "at character 26, before '%': per cent of what?"),
         ("ttft_p50[cpu,repeat] > 10 ms", "at character 27, before 'ms'"),
         ("", "at character 1, before 'the end'"),
+        ("host_hit_rate[cpu95,repeat] < 95", "at character 31, before '95': a share is from 0 to 1, or from 0% to 100%"),
+        ("device_hit_rate[cpu,repeat] < -120%", "a share is from 0 to 1"),
     ],
 )
 def test_a_wrong_rule_is_named_by_its_place(text: str, words: str) -> None:
@@ -524,6 +534,35 @@ def test_a_wrong_rule_is_named_by_its_place(text: str, words: str) -> None:
 )  # fmt: skip
 def test_rules(tmp_path: Path, rule: str, fails: bool) -> None:
     assert bool(compared(tmp_path, slower(1.0), slower(1.2, 1), rules=[parse(rule)]).failed_rules) == fails
+
+
+@pytest.mark.parametrize(
+    ("rule", "fails"), [("host[cpu,sequential] > +10%", (False, True)), ("host[cpu,sequential] < -10%", (False, False))]
+)
+def test_more_than_0_is_more_by_any_share(tmp_path: Path, rule: str, fails: tuple[bool, bool]) -> None:
+    def warm(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        return (
+            replace(cyclic(arm, repeat, index, position, doc), host=256)
+            if (arm, index) == ("cpu", 0)
+            else cyclic(arm, repeat, index, position, doc)
+        )
+
+    for place, (new, failed) in enumerate(zip((cyclic, warm), fails, strict=True)):
+        found = compared(tmp_path / str(place), cyclic, new, rules=[parse(rule)])
+        assert [outcome.failed for outcome in found.outcomes] == [failed]
+        assert json.loads(report.to_json(found))["thresholds"][0]["measured"] == (0.0 if new is cyclic else None)
+
+
+def test_speedups_over_different_arms_are_not_compared(tmp_path: Path) -> None:
+    made, other = (Made(arms=dict.fromkeys(arms, 51200), repeats=3) for arms in (("a", "b", "c"), ("b", "a", "c")))
+    found = compared(tmp_path, slower(1.0), slower(1.0, 1), made, other, allow=("tier",), rules=[parse("speedup_p50[c,repeat] > +1%")])
+    assert not any(line.figure.startswith("speedup") for line in found.lines)
+    assert "speedups are over a in the base and over b in the new run, so they are not compared" in found.notes
+    assert [outcome.failed for outcome in found.outcomes] == [None]
+
+
+def test_a_change_without_bounds_is_judged() -> None:
+    assert judge(as_shares(Change(0.0, -50.0, 800.0)), 0.05, True) == Verdict.TOO_FEW
 
 
 def test_a_rule_on_an_unknown_figure_warns_and_one_on_no_pass_is_wrong_use(tmp_path: Path) -> None:

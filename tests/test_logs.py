@@ -14,6 +14,8 @@ from kvbench.analysis.logfile import parse_map, read_logs
 from kvbench.analysis.summary import PassRow, Summary, summarise
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
+from kvbench.reports import tables, terminal
+from kvbench.reports.layout import TERMINAL
 from runs import Answer, Made, cyclic
 
 SOURCE_001 = Path(__file__).parent / "data" / "source_001.csv"
@@ -87,7 +89,7 @@ def test_vllm_results_side_by_side(tmp_path: Path) -> None:
         ("ttft\n1\n", "arm=x", "--map arm=x: "),
         ("ttft\n1\nslow\n", "", "column ttft, row 2: 'slow' is no number"),
         ("ttft\n", "", "holds no request"),
-        ('{"ttft": 1}\n{"ttft":\n', "", "is neither CSV nor JSON lines"),
+        ('{"ttft": 1}\n{"ttft":\n', "", "is neither CSV nor JSON lines (line 2: "),
         ('{"median_ttft_ms": 1}', "", "run it with --save-result --save-detailed"),
         ("", "", "is neither CSV nor JSON lines"),
     ],
@@ -104,6 +106,11 @@ def test_a_log_that_cannot_be_read_is_one_line(tmp_path: Path, text: str, names:
 def test_a_wrong_map_is_named(names: str) -> None:
     with pytest.raises(UsageError, match="NAME=COLUMN is expected"):
         parse_map([names])
+
+
+def test_a_time_is_named_in_one_unit() -> None:
+    with pytest.raises(UsageError, match="both ttft"):
+        parse_map(["ttft=a,arm=b", "ttft_s=c"])
 
 
 def test_a_report_is_of_a_run_or_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,3 +243,68 @@ def test_wrong_values_end_with_2_and_one_line(tmp_path: Path, capsys: pytest.Cap
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("times", [[0.0] * 5, [5.0, 0.0, 0.0, 6.0, 7.0]])
+def test_times_of_0_have_no_interval_and_are_json_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: list[float]
+) -> None:
+    lines = [f"{time},{arm},{repeat}" for arm, own in (("a", [5.0] * 5), ("b", times)) for repeat in (0, 1) for time in own]
+    path = log_of(tmp_path / "log.csv", "ttft_ms,arm,repeat\n" + "\n".join(lines) + "\n")
+    assert main(["report", "--csv", str(path), "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    speedup = json.loads(captured.out)["passes"][1]["speedup"]
+    assert speedup["p50"] == (5.0 / float(np.median(times)) if np.median(times) else None)
+    assert speedup["p50_interval"] is None
+    assert captured.err == ""
+
+
+def test_logs_of_one_name_are_arms_of_their_own_and_a_log_is_named_once(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "result.csv" for folder in ("before", "after")]
+    for path, time in zip(paths, (20, 10), strict=True):
+        path.parent.mkdir()
+        log_of(path, f"ttft\n{time}\n")
+    assert [(row.arm, row.ttft_ms.n, row.speedup.p50) for row in report(*paths).passes] == [
+        (str(paths[0]), 1, 1.0),
+        (str(paths[1]), 1, 2.0),
+    ]
+    with pytest.raises(UsageError, match="is named twice"):
+        report(paths[0], paths[0])
+
+
+def test_a_line_ends_where_json_says(tmp_path: Path) -> None:
+    path = log_of(tmp_path / "log.jsonl", '{"ttft": 1, "text": "a\u2028b\u0085c"}\r\n{"ttft": 3}\n')
+    assert rows(report(path))["log", "all"].ttft_ms.mean == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["ttft,error\n1,False\n2,true\n", "ttft,error\n1,0\n2,1\n", '{"ttft":1,"error":false}\n{"ttft":2,"error":true}\n']
+)
+def test_a_flag_of_errors_says_which_request_failed(tmp_path: Path, text: str) -> None:
+    row = rows(report(log_of(tmp_path / "log", text)))["log", "all"]
+    assert (row.ttft_ms.n, row.failed, row.ttft_ms.p50) == (1, 1, 1.0)
+
+
+def test_a_name_moves_no_cursor(tmp_path: Path) -> None:
+    shown = terminal.render(report(log_of(tmp_path / "log", 'ttft,arm\n1,"\x1b[31mred\nline"\n')))
+    assert "\x1b" not in shown
+    assert "[31mred line" in shown
+
+
+def test_a_log_is_given_no_advice_for_runs(tmp_path: Path) -> None:
+    lines = [f"{time},{arm},{label}" for arm, time in (("a", 20), ("b", 11)) for label in ("first", "again") for _ in range(6)]
+    summary = report(log_of(tmp_path / "log", "ttft,arm,pass\n" + "\n".join(lines) + "\n"))
+    assert summary.notes == ()
+    assert "the first read cost −45.0 %" in summary.sentences[0]
+    assert "--" not in terminal.render(summary)
+
+
+def test_the_file_names_of_vllm_leave_every_figure_whole(tmp_path: Path) -> None:
+    stem = "openai-infqps-concurrency16-Llama-3.1-8B-Instruct-20261130-12000"
+    paths = [tmp_path / f"{stem}{number}.json" for number in (0, 1)]
+    for path in paths:
+        path.write_text(json.dumps({"ttfts": [0.1234, 0.0, 0.2], "errors": ["", "lost", ""]}), encoding="utf-8")
+    table = tables.by_pass(report(*paths), TERMINAL)
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.count("161.7") == 4  # p50 and mean of both
+    assert table.count("1.0x") == 2

@@ -127,6 +127,9 @@ class _File(BaseModel):
 
 
 def _from_json(file: _File, source: str) -> Baseline:
+    places = [(cell.arm, cell.pass_label) for cell in file.cells]
+    if twice := [place for place in places if places.count(place) > 1]:
+        raise UsageError(f"{source}: has {', '.join(twice[0])} twice, as after a merge; `kvbench baseline` writes a whole one")
     # The arms that have a tier follow from the experiment, so files of every format tell them.
     setup = read_setup({"config": {"experiment": str(file.subject.get("experiment", "cyclic"))}})
     cells = tuple(

@@ -152,7 +152,8 @@ def compare(
         raise UsageError(f"no pass of an arm is finished in both: {have}")
     other_machine = any(identity.differences(base.machine, new.machine))
     exact = base.exact and new.exact
-    measured = [line for key in common for line in _lines(key, before[key], after[key], exact)]
+    one_over = base.arms[0] == new.arms[0]
+    measured = [line for key in common for line in _lines(key, before[key], after[key], exact) if one_over or line.figure not in SPEEDUPS]
     predicted = all(side.subject.get("runner") == "simulator" for side in (base, new))
     lines = tuple(_judged(measured, min_effect, other_machine, max(base.runs, new.runs) > 1, predicted))
     missing = tuple(key for key in before if key not in after and key[0] in _arms(new))
@@ -298,6 +299,8 @@ def _notes(base: Baseline, new: Baseline, lines: Sequence[Line], other_machine: 
         yield f"changed between the runs: {changed}"
     if allowed := _named(base.subject, new.subject):
         yield f"allowed to differ: {allowed}"
+    if base.arms[0] != new.arms[0]:
+        yield f"speedups are over {base.arms[0]} in the base and over {new.arms[0]} in the new run, so they are not compared"
     for side, name in ((base, "base"), (new, "new run")):
         if side.status in ("interrupted", "running"):
             yield f"the {name} was not finished ({side.status}): {'; '.join(side.reasons) or side.source}"

@@ -82,7 +82,7 @@ class Controls:
 
 def read_controls(run: Run) -> Controls:
     """The controls of a run, from the folders below it."""
-    if not run.manifest.get("config", {}).get("controls"):
+    if not (run.manifest.get("config") or {}).get("controls"):
         return Controls()
     rows: list[ControlRow] = []
     reasons: list[str] = []

@@ -53,7 +53,7 @@ def _certainty(frame: pd.DataFrame, setup: Setup) -> Iterator[str]:
     if known.empty:
         return
     if known["repeat"].nunique() == 1:
-        yield f"whether it comes out the same again: one repeat gives no interval{'' if _is_log(setup) else ' (--repeats 3)'}"
+        yield f"whether it comes out the same again: one repeat gives no interval{'' if setup.of_log else ' (--repeats 3)'}"
     fewest = int(known.groupby(["arm", "pass_index"]).size().min())
     if fewest < P99_NEEDS:
         tail, needs = ("p90", P90_NEEDS) if fewest < P90_NEEDS else ("p99", P99_NEEDS)
@@ -189,11 +189,6 @@ def _unknown(frame: pd.DataFrame) -> Iterator[str]:
     unknown = int(answered[["device", "host", "computed"]].isna().any(axis=1).sum())
     if unknown:
         yield f"where each prompt token came from: unknown for {unknown:,} of {_counted(len(answered), 'request')}"
-
-
-def _is_log(setup: Setup) -> bool:
-    """Whether the run is somebody's log, which no option of ours can repeat."""
-    return setup.config.get("experiment") == "log"
 
 
 def _counted(count: int, noun: str) -> str:

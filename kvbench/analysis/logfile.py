@@ -29,12 +29,18 @@ _TOKENS = {"prompt": "prompt_tokens", "device": "cached_tokens_device", "host": 
 _GUESSED = {"ttft": ("ttft_ms", "ttft"), "doc": ("doc_id", "doc"), **{name: (field, name) for name, field in _TOKENS.items()}}
 """Columns that are taken without ``--map`` where they exist; the others by their own names."""
 
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), " ")
+"""Control characters and ends of lines, which are no part of a name in a table."""
+
 _NUMBERS = ("ttft", "ttft_s", "repeat", *_TOKENS)
 _MOST = 2.0**53
 """Above it sums of whole numbers are no longer exact; no time in milliseconds and no count of tokens comes near."""
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-"""What stands for no number or no error; an arm, a pass or a document may well be called so."""
+"""What stands for no number; an arm, a pass or a document may well be called so."""
+
+_NO_ERROR = _MISSING | {"false", "0", "0.0"}
+"""What stands for no error, flags and counts of errors too."""
 
 _BLANK = RequestRecord(
     Place("", 0, "", 0, 0, "", 0), None, 0, None, None, None, None, None, None, None, 0.0, None, None, None, 0.0, [], None, None
@@ -53,16 +59,22 @@ def parse_map(items: Iterable[str]) -> dict[str, str]:
         if name not in COLUMNS or not equals or not column:
             raise UsageError(f"--map {item!r}: NAME=COLUMN is expected; names are {', '.join(COLUMNS)}")
         found[name] = column
+    if {"ttft", "ttft_s"} <= found.keys():
+        raise UsageError("--map names both ttft (ms) and ttft_s (seconds); which one is meant cannot be told")
     return found
 
 
 def read_logs(paths: Sequence[Path], names: Mapping[str, str]) -> Run:
-    """One run of all the logs. A log without an arm's column is an arm of the file's name; the first arm is the baseline.
+    """One run of all the logs. A log without an arm's column is an arm of the file's name, of its path where several have that name; the
+    first arm is the baseline.
 
     Raises:
-        UsageError: a file cannot be read, or lacks a column.
+        UsageError: a file cannot be read, lacks a column, or is named twice.
     """
-    tables = [_table(path, names) for path in paths]
+    stems = [path.stem for path in paths]
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise UsageError(f"--csv {twice[0]}: is named twice; each of its requests would count as two")
+    tables = [_table(path, names, stem if stems.count(stem) == 1 else str(path)) for path, stem in zip(paths, stems, strict=True)]
     table = pd.concat(tables, ignore_index=True)
     if table.empty:
         raise UsageError(f"{', '.join(map(str, paths))}: holds no request")
@@ -103,22 +115,22 @@ def _lines(table: pd.DataFrame, passes: list[str]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _table(path: Path, names: Mapping[str, str]) -> pd.DataFrame:
-    """The log with the columns ``arm, pass, repeat, doc, ttft, error`` and tokens; ``None`` where it does not say."""
+def _table(path: Path, names: Mapping[str, str], arm: str) -> pd.DataFrame:
+    """The log with the columns ``arm, pass, repeat, doc, ttft, error`` and tokens; ``None`` where it does not say, ``arm`` for its arm."""
     raw = _read(path)
     columns = {name: _column(path, raw, name, names) for name in COLUMNS}
     if columns["ttft"] is None and columns["ttft_s"] is None:
         have = ", ".join(map(str, raw.columns))
         raise UsageError(f"{path}: has no column ttft_ms or ttft; name it, as --map ttft=COLUMN (its columns: {have})")
     found: dict[str, Any] = {
-        name: _numbers(path, raw[column], column) if name in _NUMBERS else _words(raw[column], _MISSING if name == "error" else {""})
+        name: _numbers(path, raw[column], column) if name in _NUMBERS else _words(raw[column], _NO_ERROR if name == "error" else {""})
         for name, column in columns.items()
         if column is not None
     }
     seconds = found.pop("ttft_s", None)
     if "ttft" not in found:
         found["ttft"] = [None if value is None else value * 1e3 for value in seconds or ()]
-    defaults = {"arm": path.stem, "pass": "all", "repeat": 0}
+    defaults = {"arm": arm, "pass": "all", "repeat": 0}
     for name in ("arm", "pass", "repeat", "doc", "error", *_TOKENS):
         default = defaults.get(name)
         found[name] = [default if value is None else value for value in found.get(name) or [None] * len(raw)]
@@ -171,8 +183,8 @@ def _number(word: str) -> float | None:
 
 
 def _words(values: pd.Series[Any], missing: Collection[str]) -> list[str | None]:
-    """Words; ``None`` where the log is empty or says a word for ``missing``, in small letters."""
-    words = ["" if value is None or value != value else str(value).strip() for value in values.tolist()]
+    """Words, without what moves a terminal's cursor; ``None`` where the log is empty or says a word for ``missing``, in small letters."""
+    words = ["" if value is None or value != value else str(value).translate(_CONTROLS).strip() for value in values.tolist()]
     return [None if word.lower() in missing else word for word in words]
 
 
@@ -184,7 +196,7 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         if text.lstrip()[:1] not in ("{", "["):
             return _of_csv(path, text)
-        objects = [json.loads(line) for line in text.splitlines() if line.strip()] if text.lstrip()[0] == "{" else json.loads(text)
+        objects = list(_json_lines(text)) if text.lstrip()[0] == "{" else json.loads(text)
     except (ValueError, csv.Error) as error:
         whole = _one_object(text)
         if whole is None:
@@ -193,6 +205,16 @@ def _read(path: Path) -> pd.DataFrame:
     if not all(isinstance(item, dict) for item in objects):
         raise UsageError(f"{path}: a JSON object a line is expected")
     return _of_vllm(path, objects) if any("ttfts" in item or "median_ttft_ms" in item for item in objects) else pd.DataFrame(objects)
+
+
+def _json_lines(text: str) -> Iterator[Any]:
+    """The lines' values; only ``\\n`` ends a line, as a prompt may hold what Unicode calls an end of one."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number}: {error.msg}") from None
 
 
 def _of_csv(path: Path, text: str) -> pd.DataFrame:

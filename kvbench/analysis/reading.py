@@ -66,7 +66,7 @@ def _of_arm(rows: Sequence[Measured], arm: str, cost: FirstRead | None, setup: S
     if own is not None:
         base = next(row for row in rows if row.arm == setup.baseline and row.pass_index == own.pass_index)
         gained = _gain(base, own, noise, setup)
-    first = None if cost is None else _first_read(cost)
+    first = None if cost is None else _first_read(cost, "" if setup.of_log else " (--repeats 3)")
     if gained and first:
         yield f"{gained}; {first}."
     elif gained or first:
@@ -114,11 +114,11 @@ def _why_nothing(row: Measured, setup: Setup) -> str:
     return ""
 
 
-def _first_read(cost: FirstRead) -> str:
+def _first_read(cost: FirstRead, remedy: str) -> str:
     per_cent = round(cost.cost * 100, 1) + 0.0  # adding zero makes −0.0 a plain 0.0
     text = f"the first read cost {per_cent:+.1f} %".replace("-", "−")
     if cost.noise is None:
-        return f"{text}, with nothing to tell how much of it is noise (--repeats 3)"
+        return f"{text}, with nothing to tell how much of it is noise{remedy}"
     noise = f"{cost.noise * 100:.1f} %"
     inside = abs(cost.cost) <= cost.noise
     if cost.noise_of == "repeats":

@@ -53,6 +53,11 @@ class Setup:
         return self.config.get("runner") == "simulator"
 
     @property
+    def of_log(self) -> bool:
+        """Whether the run is somebody's log, which no option of ours can repeat."""
+        return self.config.get("experiment") == "log"
+
+    @property
     def tiered(self) -> bool:
         """Whether the arms are tiers, so that hits, first reads and speedups speak of them; logs of other tools are read so too."""
         return self.config.get("experiment", "cyclic") not in BATCH_EXPERIMENTS

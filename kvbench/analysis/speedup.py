@@ -50,7 +50,8 @@ def _ratio(baseline: float, own: float) -> float | None:
 
 
 def _interval(statistic: Any, pairs: pd.DataFrame) -> Interval | None:
-    """95 % interval of the ratio of a statistic: the wider end on each side of what pairs and what repeats say; ``None``: one repeat.
+    """95 % interval of the ratio of a statistic: the wider end on each side of what pairs and what repeats say; ``None``: one repeat,
+    or times of 0, as a log may have, over which there is no ratio.
 
     Pairs alone say too little: requests of a repeat share their minute on the machine. Repeats alone may agree by luck when they are two.
     """
@@ -59,9 +60,14 @@ def _interval(statistic: Any, pairs: pd.DataFrame) -> Interval | None:
     ]
     if len(by_repeat) < 2:
         return None
-    low, high = between_repeats([float(statistic(base) / statistic(own)) for base, own in by_repeat])
+    of_repeats = [(float(statistic(base)), float(statistic(own))) for base, own in by_repeat]
+    if min(map(min, of_repeats)) <= 0:
+        return None
+    low, high = between_repeats([base / own for base, own in of_repeats])
     if len(pairs) <= MOST_PAIRS:
         of_pairs = _bootstrap(statistic, pairs["ttft_ms_base"].to_numpy(np.float64), pairs["ttft_ms_own"].to_numpy(np.float64))
+        if not np.isfinite(of_pairs).all():
+            return None
         low, high = min(low, of_pairs[0]), max(high, of_pairs[1])
     return low, high
 
@@ -82,16 +88,17 @@ def _bootstrap(statistic: Any, baseline: _Array, own: _Array) -> Interval:
     def ratio(first: _Array, second: _Array, axis: int) -> _Array:
         return np.asarray(statistic(first, axis=axis) / statistic(second, axis=axis))
 
-    result = bootstrap(
-        (baseline, own),
-        ratio,
-        paired=True,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
+    with np.errstate(divide="ignore", invalid="ignore"):  # where a resample's own times are 0
+        result = bootstrap(
+            (baseline, own),
+            ratio,
+            paired=True,
+            vectorized=True,
+            n_resamples=RESAMPLES,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 

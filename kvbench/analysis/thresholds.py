@@ -17,6 +17,7 @@ such figure are left out: the baseline arm's have no speedup, and those of an ar
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,6 +92,8 @@ def parse(text: str) -> Rule:
         found |= match.groupdict(default="")
         at = match.end()
     number = float(found["number"]) / (100 if found["percent"] else 1)
+    if found["figure"] in RATES and number > 1:
+        raise _wrong(text, text.rindex(found["number"]), "a share is from 0 to 1, or from 0% to 100%")
     return Rule(
         text=text,
         figure=found["figure"],
@@ -122,11 +125,19 @@ def evaluate(rule: Rule, base: Table, new: Table, missing: Sequence[Key], other_
     """
     for key in _named(rule, base, new, missing):
         before, after = (side[key].value(rule.figure) if key in side else None for side in (base, new))
+        if rule.figure in SPEEDUPS and _over(base) != _over(new):
+            before = None  # over another arm it is another figure
         measured = after if not rule.of_change else _change(before, after, rule.relative)
         failed = None if measured is None else _OPERATORS[rule.operator](measured, rule.value)
+        measured = measured if measured is None or math.isfinite(measured) else None
         timed = rule.figure in TIMES or rule.figure.startswith("ttft") or rule.figure == "pass_s"
         ignored = "measured on another machine" if other_machine and rule.of_change and timed else None
         yield Outcome(rule.text, rule.figure, *key, before, after, measured, failed, ignored)
+
+
+def _over(table: Table) -> str:
+    """The arm that speedups are over: the first."""
+    return next(iter(table))[0]
 
 
 def _named(rule: Rule, base: Table, new: Table, missing: Sequence[Key]) -> list[Key]:
@@ -136,7 +147,7 @@ def _named(rule: Rule, base: Table, new: Table, missing: Sequence[Key]) -> list[
     if not named:
         there_are = ", ".join(f"[{arm},{label}]" for arm, label in known)
         raise UsageError(f"--fail-on {rule.text!r}: neither run has [{rule.arm},{rule.pass_label}]; there are {there_are}")
-    over = next(iter(new))[0]
+    over = _over(new)
     if rule.figure in SPEEDUPS:
         having, lack = [key for key in named if key[0] != over], f"speedups are over {over}, whose own is 1 by definition"
     elif rule.figure in _OF_TIER:
@@ -150,6 +161,9 @@ def _named(rule: Rule, base: Table, new: Table, missing: Sequence[Key]) -> list[
 
 
 def _change(before: float | None, after: float | None, relative: bool) -> float | None:
-    if before is None or after is None or (relative and before == 0):
+    """The change; of 0 nothing is a share, so that more than it is infinitely more."""
+    if before is None or after is None:
         return None
+    if relative and before == 0:
+        return math.inf if after > 0 else 0.0
     return after / before - 1 if relative else after - before

@@ -15,7 +15,8 @@ from scipy import stats
 from kvbench.analysis.noise import Noise, Sides, mean
 
 CONFIDENCE = 0.95
-_LARGEST_LOG = 700.0
+_LOGS = (-36.0, 700.0)
+"""Between these a share of change has a logarithm again: −100 % and infinity have none."""
 
 RESOLVED = 0.25
 """A share of change that the interval must be able to show, else there are too few samples to call two figures the same."""
@@ -53,7 +54,9 @@ def interval(sides: Sides, noise: Noise | None, figures: float) -> Change:
 
 def as_shares(change: Change) -> Change:
     """A change of logarithms as a share of the base."""
-    return Change(*(None if value is None else math.expm1(min(value, _LARGEST_LOG)) for value in (change.change, change.low, change.high)))
+    return Change(
+        *(None if value is None else math.expm1(min(max(value, _LOGS[0]), _LOGS[1])) for value in (change.change, change.low, change.high))
+    )
 
 
 def judge(change: Change, least: float, more_is_worse: bool, scale: float | None = None) -> Verdict:

@@ -164,7 +164,7 @@ def result(outcome: Outcome) -> str:
         return "unknown"
     if outcome.failed:
         return "failed" if outcome.ignored is None else "(failed)"
-    return "met"
+    return "passed"
 
 
 def number(figure: str, value: float | None) -> str:

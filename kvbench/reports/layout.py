@@ -31,11 +31,14 @@ TERMINAL, MARKDOWN, HTML = Style
 _PADDINGS = ((0, 2, 0, 0), (0, 1, 0, 0))
 """The padding of cells to try in a terminal, widest first."""
 
+_HEADER = 10
+"""Columns of the head of a number, such as the name of an arm, where the table does not fit otherwise."""
+
 _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\|*_`~"} | {"<": "&lt;", "&": "&amp;"})
 
 
 def fitting(header: list[str], words: int, rows: Callable[[Count], list[list[str]]], style: Style) -> str:
-    """The table; in a terminal at the widest padding that fits, then without the separators of thousands, at last with names folded.
+    """The table; in a terminal at the widest padding that fits, then without separators of thousands, at last with names and heads folded.
 
     ``words``: how many leading columns hold names and are aligned left; the others hold numbers, which are never cut. Markdown and HTML
     have no width: whoever shows them folds them.
@@ -50,6 +53,9 @@ def fitting(header: list[str], words: int, rows: Callable[[Count], list[list[str
         table = _table(header, words, rows(count), padding)
         if Measurement.get(console, console.options.update(width=10 * WIDTH), table).maximum <= WIDTH:
             break
+    else:
+        folded = ["\n".join(textwrap.wrap(name, _HEADER)) if place >= words else name for place, name in enumerate(header)]
+        table = _table(folded, words, rows(_plain), _PADDINGS[-1])
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines() if line.strip())

@@ -61,7 +61,8 @@ class RunConfig(StudyConfig, BatchConfig):
         1,
         ge=1,
         le=4096,
-        description="Requests in flight at once (closed loop); several, as 1,4,16, are a sweep (--sweep).",
+        description="Requests in flight at once (closed loop), in pressure all of them unless given; several, as 1,4,16, are a sweep "
+        "(--sweep).",
     )
     speedup: Annotated[float, TRACE_TIMES] = Field(
         1.0, gt=0, le=1e9, description="How many times as fast as its own times a trace is replayed."

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from kvbench.batch_config import LengthSpec
+from kvbench.batch_config import POOLS, LengthSpec
 from kvbench.settings import Setting, Settings, flag, split_names
 from kvbench.workloads.passes import parse_pass
 
@@ -81,7 +81,9 @@ class StudyConfig(Settings):
         "on vllm also a name that the server knows.",
     )
     kv_tokens: Annotated[PoolTokens | Auto, POOL_TOKENS] = Field(
-        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_KV_TOKENS:,}, on vllm what the server finds."
+        "auto",
+        description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_KV_TOKENS:,}, on vllm what the server finds; in pressure "
+        f"{POOLS['pressure']:,}, in fragmentation {POOLS['fragmentation']:,}.",
     )
     block_size: Annotated[BlockTokens | Auto, POOL_TOKENS] = Field(
         "auto", description=f"What a KV block holds; auto: {DEFAULT_BLOCK_SIZE}, on vllm the server's own."

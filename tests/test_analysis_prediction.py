@@ -157,7 +157,7 @@ def test_an_estimate_is_marked_and_a_difference_from_it_is_no_fault(tmp_path: Pa
     run = run_of(tmp_path, lost, exact=False)
     text = terminal.render(summarise(run))
     assert check(run) == []
-    assert "Estimated (requests overlap, so no promise) by the simulator" in " ".join(text.split())
+    assert "Estimated (no promise) by the simulator" in " ".join(text.split())
     assert re.search(r"^cpu +repeat +estimate +0 +48,640", text, re.MULTILINE)
     assert "Requests that differ" not in text
 

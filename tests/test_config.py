@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from folders import write_files
+from kvbench.batch_config import POOLS
 from kvbench.config import RunConfig, load_config
 from kvbench.errors import UsageError
 from kvbench.settings import flag
+from kvbench.study_config import DEFAULT_KV_TOKENS
 
 RUNS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -207,6 +209,11 @@ def test_absurd_values(given: dict[str, Any], message: str) -> None:
     said = fails(**given)
     assert message in said
     assert "\n" not in said
+
+
+def test_the_help_names_the_pool_of_every_experiment() -> None:
+    said = str(RunConfig.model_fields["kv_tokens"].description)
+    assert all(f"{tokens:,}" in said for tokens in (DEFAULT_KV_TOKENS, *POOLS.values()))
 
 
 def test_a_tier_is_not_needed_for_a_chunk_that_would_not_divide() -> None:

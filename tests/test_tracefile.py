@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,8 @@ GOOD = hashed(1, 2, tokens=600, time_ms=500)
         ([{"token_ids": [1], "output_tokens": "all"}], 'line 1: output_tokens is a whole number from 0 to .*, not "all"'),
         ([{"token_ids": [1]}, {"token_ids": [1], "timestamp": 3}], "line 2: a timestamp, and the lines ahead have none"),
         ([{"token_ids": [1], "timestamp": 1.76e12}], "line 1: timestamp .* is not in seconds; divide it by 1000"),
+        ([{**GOOD, "timestamp": 10**400}], r"line 1: timestamp 10+\.\.\. is not in milliseconds, or beyond the year 5000"),
+        ([{**GOOD, "timestamp": 1.76e18}], "line 1: timestamp .* is not in milliseconds"),
     ],
 )
 def test_every_fault_is_one_line_that_names_the_place(tmp_path: Path, lines: list[dict[str, Any] | str], fault: str) -> None:
@@ -170,6 +173,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     broken.write_bytes(b'{"prompt": "\xe9"}\n')
     with pytest.raises(UsageError, match="line 1: not JSON"):
         read_trace(broken)
+    packed = tmp_path / "trace.jsonl.gz"
+    packed.write_bytes(gzip.compress(json.dumps(GOOD).encode()))
+    with pytest.raises(UsageError, match="a gzip file; unpack it first"):
+        read_trace(packed)
 
 
 def test_lines_behind_the_limit_are_not_read(tmp_path: Path) -> None:

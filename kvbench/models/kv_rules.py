@@ -38,6 +38,12 @@ HEAD_DIM = MappingProxyType(
 )
 """Of model types whose configuration may leave it out, and for which it is then not the hidden size ÷ heads."""
 
+NO_GROUPS_UNLESS_SAID = frozenset(
+    {"llama", "phi", "phi3", "granite", "granitemoe", "granitemoeshared", "olmo", "olmo2", "olmo3", "olmoe", "flex_olmo", "cohere"}
+    | {"cohere2", "arcee", "apertus", "nemotron"}
+)
+"""Model types that have as many KV heads as heads where their configuration does not say; others have a number of their own then."""
+
 EVERY_HEAD = frozenset({"gpt_neox", "opt", "persimmon"})
 """Model types that know no groups: whatever their configuration says, each head has a K and a V of its own."""
 
@@ -76,6 +82,9 @@ def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: in
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise UsageError(f"--model {model}: its config.json has no usable model_type ({kind!r})")
+    types = config.get("layer_types") or []
+    if not isinstance(types, list) or not all(isinstance(name, str) for name in types):
+        raise UsageError(f"--model {model}: its config.json has no usable layer_types ({types!r})")
     if config.get("is_encoder_decoder"):
         raise _refused(model, f"{kind} has an encoder, whose keys and values do not grow with the prompt")
     if config.get("index_head_dim") is not None:
@@ -92,13 +101,25 @@ def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: in
 def _heads(config: dict[str, Any], model: str, kind: str, element_bytes: int, notes: tuple[str, ...]) -> KVRule:
     """K and V of every KV head, in every layer."""
     layers, heads = count_of(config, model, "num_hidden_layers"), count_of(config, model, "num_attention_heads")
-    kv_heads = heads if kind in EVERY_HEAD else count_of(config, model, "num_key_value_heads", "num_attention_heads")
-    if config.get("head_dim") is None:
-        head_dim = HEAD_DIM.get(kind) or count_of(config, model, "hidden_size") // heads
-    else:
-        head_dim = count_of(config, model, "head_dim")
+    kv_heads = _kv_heads(config, model, kind, heads)
+    head_dim = HEAD_DIM.get(kind) if config.get("head_dim") is None else count_of(config, model, "head_dim")
+    if head_dim is None:
+        hidden = count_of(config, model, "hidden_size")
+        if hidden % heads:
+            raise _refused(model, f"its config.json has no head_dim, and hidden_size {hidden:,} is not a multiple of its {heads:,} heads")
+        head_dim = hidden // heads
     formula = f"K and V, {layers} layers, {kv_heads} KV heads of {head_dim}, {element_bytes} B"
     return KVRule(kv_bytes_per_token(layers, kv_heads, head_dim, element_bytes), formula, notes)
+
+
+def _kv_heads(config: dict[str, Any], model: str, kind: str, heads: int) -> int:
+    """KV heads of a layer."""
+    if kind in EVERY_HEAD or (kind in NO_GROUPS_UNLESS_SAID and config.get("num_key_value_heads") is None):
+        return heads
+    kv_heads = count_of(config, model, "num_key_value_heads")
+    if heads % kv_heads:
+        raise _refused(model, f"its config.json says {heads:,} heads in groups of {kv_heads:,} KV heads, which does not come out even")
+    return kv_heads
 
 
 def _latent(config: dict[str, Any], model: str, element_bytes: int) -> KVRule:

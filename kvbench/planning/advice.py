@@ -75,6 +75,8 @@ def advise(case: Case) -> Iterator[str]:
 def _tier(case: Case) -> str:
     if case.given is None:
         return f"Add a cpu tier of {_size(case.recommended)}"
+    if case.tier >= case.any_tier and case.given.tokens < case.recommended.tokens:
+        return f"A cpu tier of {_size(case.given)} may be enough, but evicts on the way; {_size(case.recommended)} is for certain"
     if case.tier >= case.any_tier:
         return f"A cpu tier of {_size(case.given)} is enough; {_size(case.recommended)} would do"
     return f"A cpu tier of {_size(case.given)} is too small, {_size(case.recommended)} would hold the work"

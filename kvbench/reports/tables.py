@@ -141,7 +141,7 @@ def stall_lines(stalls: Sequence[Stalls]) -> Iterator[str]:
 def prediction_line(agreement: Agreement) -> str:
     """Prediction against measurement in one line."""
     same = agreement.requests - len(agreement.differences)
-    kind = "Predicted" if agreement.exact else "Estimated (requests overlap, so no promise)"
+    kind = "Predicted" if agreement.exact else "Estimated (no promise)"
     how_many = f"{same:,} of {agreement.requests:,} requests"
     return f"{kind} by the simulator, profile {agreement.profile}: tokens by tier of {how_many} are as foreseen."
 

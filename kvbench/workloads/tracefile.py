@@ -30,6 +30,8 @@ MOST_ID = 2**62
 CONTENTS = ("prompt", "messages", "token_ids")
 MILLISECONDS = 10**11
 """A time in seconds that is larger lies beyond the year 5000, so it is not in seconds."""
+GZIP = b"\x1f\x8b"
+"""How a packed file begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,9 @@ class TraceFile:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
             raise line.fault(f"timestamp is a number of {'milliseconds' if self.block_tokens else 'seconds'} from 0, not {_shown(value)}")
         if self.block_tokens is None and value > MILLISECONDS:
-            raise line.fault(f"timestamp {value} is not in seconds; divide it by 1000 for milliseconds")
+            raise line.fault(f"timestamp {_shown(value)} is not in seconds; divide it by 1000 for milliseconds")
+        if value > MILLISECONDS * 1000:
+            raise line.fault(f"timestamp {_shown(value)} is not in milliseconds, or beyond the year 5000")
         return float(value) if self.block_tokens is None else value / 1000
 
     def _own_request(self, line: _Line, time: float | None) -> TracedRequest:
@@ -192,6 +196,8 @@ class _Line:
 
 
 def _parse(path: Path, number: int, text: bytes) -> dict[str, Any]:
+    if number == 1 and text.startswith(GZIP):
+        raise UsageError(f"--trace {path}: a gzip file; unpack it first (gunzip --keep)")
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):

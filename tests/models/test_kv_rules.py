@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvbench.errors import UsageError
-from kvbench.models.kv_rules import ALTERNATING, EVERY_HEAD, HEAD_DIM, LATENT, PLAIN, rule_for
+from kvbench.models.kv_rules import ALTERNATING, EVERY_HEAD, HEAD_DIM, LATENT, NO_GROUPS_UNLESS_SAID, PLAIN, rule_for
 from kvbench.models.kv_size import KVSize, kv_size, read_vocab
 
 LLAMA = {
@@ -174,6 +174,11 @@ def test_chunked_layers_count_as_windowed(tmp_path: Path) -> None:
         (without(LLAMA, "model_type"), "no usable model_type (None)"),
         ({**LLAMA, "num_attention_heads": "many"}, "no usable num_attention_heads ('many')"),
         ({**LLAMA, "head_dim": 0}, "no usable head_dim (0)"),
+        ({**LLAMA, "hidden_size": 100}, "hidden_size 100 is not a multiple of its 32 heads"),
+        ({**LLAMA, "num_key_value_heads": 64}, "32 heads in groups of 64 KV heads"),
+        (without(MISTRAL_V01, "num_key_value_heads", "sliding_window"), "no usable num_key_value_heads (None)"),
+        ({**LLAMA, "layer_types": 5}, "no usable layer_types (5)"),
+        ({**LLAMA, "layer_types": "full_attention"}, "no usable layer_types ('full_attention')"),
         (without(DEEPSEEK_V3, "qk_rope_head_dim"), "no usable qk_rope_head_dim (None)"),
         ([1], "is not an object"),
     ],
@@ -197,7 +202,7 @@ def test_a_folder_without_a_configuration(tmp_path: Path) -> None:
 
 def test_the_kinds_do_not_overlap() -> None:
     assert not PLAIN & LATENT
-    assert {*HEAD_DIM, *EVERY_HEAD, *ALTERNATING} <= PLAIN
+    assert {*HEAD_DIM, *EVERY_HEAD, *NO_GROUPS_UNLESS_SAID, *ALTERNATING} <= PLAIN
 
 
 def published(kind: str) -> dict[str, Any]:
@@ -207,6 +212,20 @@ def published(kind: str) -> dict[str, Any]:
     sizes = {"hidden_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
     config: Any = CONFIG_MAPPING[kind](**sizes)
     return dict(config.to_dict())
+
+
+@pytest.mark.parametrize("kind", sorted(PLAIN - EVERY_HEAD))
+def test_kv_heads_that_are_left_out_are_transformers_default_or_refused(kind: str) -> None:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    sizes = {"hidden_size": 1600, "num_attention_heads": 20, "num_hidden_layers": 3}
+    config: Any = CONFIG_MAPPING[kind](**sizes)
+    if kind in NO_GROUPS_UNLESS_SAID:
+        said = rule_for({**config.to_dict(), **sizes, "num_key_value_heads": None}, kind, 2, longest=1)
+        assert said == rule_for({**config.to_dict(), **sizes}, kind, 2, longest=1)
+    else:
+        with pytest.raises(UsageError, match="no usable num_key_value_heads"):
+            rule_for({**without(config.to_dict(), "num_key_value_heads"), **sizes}, kind, 2, longest=1)
 
 
 FLAT = ("qwen2_vl", "qwen2_5_vl")

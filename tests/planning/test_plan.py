@@ -171,6 +171,11 @@ def test_a_tier_that_is_too_small_and_one_that_is_enough() -> None:
     assert large.notes == ()
 
 
+def test_a_tier_that_evicts_what_nobody_reads_again_is_not_called_enough() -> None:
+    made = plan(docs=5, kv_tokens=6000, reuse=0.4, host_tokens=45_000)
+    assert "44,800 tokens (1.20 GiB) may be enough, but evicts on the way; 67,072 tokens (1.79 GiB) is for certain" in made.advice[0]
+
+
 def test_what_vllm_and_lmcache_are_started_with() -> None:
     beside, added = plan().commands
     assert "--l1-size-gb=1.63 " in beside.line

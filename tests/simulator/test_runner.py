@@ -280,6 +280,13 @@ def test_gibibytes_need_a_rule_for_the_models_kv_and_tokens_do_not(simulate: Sim
     assert simulate(**SMALL, host_gib=0.001, dtype="float32").manifest["capacity"]["host_tokens"]["cpu"] == int(0.001 * 2**30) // 8192
 
 
+def test_a_longest_sequence_that_is_no_number_is_refused(simulate: Simulate, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "vocab_size": 500, "max_position_embeddings": "4096"}
+    model = write_files(tmp_path / "wordy", {"config.json": json.dumps(config)})
+    with pytest.raises(UsageError, match="no usable max_position_embeddings"):
+        simulate(**SMALL, model=str(model))
+
+
 # Reports.
 
 

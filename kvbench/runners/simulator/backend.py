@@ -39,7 +39,8 @@ class SimulatorBackend:
         model = read_config(config.model)
         text = text_part(model)
         self._vocab = count_of(text, config.model, "vocab_size")
-        self._max_tokens: int | None = text.get("max_position_embeddings")
+        says_longest = text.get("max_position_embeddings") is not None
+        self._max_tokens = count_of(text, config.model, "max_position_embeddings") if says_longest else None
         self._longest = 1
         """Tokens of the longest request checked so far, on which it hangs what a token takes where layers have a window."""
         # Whole documents have no blocks: their pool is used to the token.

@@ -116,6 +116,15 @@ def test_an_interrupted_run_shows_what_was_measured(tmp_path: Path) -> None:
     assert any("interrupted after 25 of 60 requests: Ctrl-C" in note for note in summary.notes)
 
 
+def test_requests_that_were_never_sent_are_not_what_it_was_interrupted_after(tmp_path: Path) -> None:
+    def script(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        answer = cyclic(arm, repeat, index, position, doc)
+        return answer if position < 4 else replace(answer, error=RequestError("not_sent", "the run was stopped"))
+
+    run = Made(stop_after=10).write(tmp_path / "run", script, status="interrupted", reasons=["Ctrl-C"])
+    assert any("interrupted after 4 of 60 requests: Ctrl-C" in note for note in summarise(run).notes)
+
+
 def test_a_run_killed_before_its_first_request_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run"
     Made(stop_after=0).write(path, cyclic, status="running")

@@ -215,7 +215,8 @@ def _status(run: Run, setup: Setup) -> Iterator[str]:
     of = "" if setup.expected_requests is None else f" of {setup.expected_requests:,}"
     if status == "interrupted":
         why = "; ".join(run.manifest.get("reasons") or [])
-        yield f"interrupted after {len(run.requests):,}{of} requests" + (f": {why}" if why else "")
+        sent = sum(1 for line in run.requests if line["error"] is None or line["error"]["kind"] != "not_sent")
+        yield f"interrupted after {sent:,}{of} requests" + (f": {why}" if why else "")
     if status == "running":
         yield f"still marked as running with {len(run.requests):,}{of} requests on disk: it was killed, or it is in progress"
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 MASK = "***"
 
-_SECRET = re.compile(r"(?:^|[_-])(?:header|key|token|secret|password|passwd|credentials?|auth)(?:$|[_-])", re.IGNORECASE)
+_WORD = r"(?:^|[_.-])(?:header|(?:api)?key|token|secret|password|passwd|passphrase|credentials?|auth(?:orization)?)"
+_SECRET, _SECRET_AT_END = (re.compile(f"{_WORD}{end}", re.IGNORECASE) for end in ("(?:$|[_.-])", "$"))
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LOGIN = re.compile(r"(?<=://)[^/]+(?=@)")  # up to the last @: a password may hold one, or a space
-_MASKED = re.compile(rf"(?:^|=|: ){re.escape(MASK)}$|://{re.escape(MASK)}@")
+_MASKED = re.compile(rf'(?:^|=|: ){re.escape(MASK)}$|://{re.escape(MASK)}@|"{re.escape(MASK)}"')
 
 _CARRIER = "--vllm-arg"
 """The option whose values, one after the other, are the words of another command line."""
@@ -36,9 +40,11 @@ def mask_command(command: Sequence[str]) -> list[str]:
 
 
 def mask_value(name: str, value: str) -> str:
-    """A value as it may be shown; it may be a name and its value in turn."""
-    if _SECRET.search(name):
+    """A value as it may be shown; it may be JSON, or a name and its value in turn."""
+    if value and _is_secret(name):
         return MASK
+    if (masked := _mask_json(value)) is not None:
+        return masked
     inner, equals, rest = mask_login(value).partition("=")
     return f"{inner}={mask_value(inner, rest)}" if equals else inner
 
@@ -61,9 +67,49 @@ class _Line:
 
     def mask(self, word: str) -> str:
         hidden = self._hides_next
-        name, equals, value = mask_login(word).partition("=")
+        name, equals, value = word.partition("=")
         option = name.lstrip("-")
-        self._hides_next = not equals and word.startswith("-") and _SECRET.search(option) is not None
+        self._hides_next = not equals and word.startswith("-") and _is_secret(option)
         if hidden:
             return MASK
-        return f"{name}={mask_value(option, value)}" if equals else name
+        if not word.startswith("-"):
+            return mask_value("", word)
+        return f"{name}={mask_value(option, value)}" if equals else mask_login(word)
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a name says that its value is secret: ``api_key``, ``api-key``, ``lmcache.key``, ``apiKey``."""
+    return _SECRET.search(_split(name)) is not None
+
+
+def _split(name: str) -> str:
+    """``apiKey`` as ``api_Key``."""
+    return _CAMEL.sub("_", name)
+
+
+def _mask_json(text: str) -> str | None:
+    """A JSON object or array with its secrets masked, as it was where there are none; ``None``: it is neither."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    masked = _mask_content(content)
+    return text if masked == content else json.dumps(masked, separators=(",", ":"), ensure_ascii=False)
+
+
+def _mask_content(content: Any) -> Any:
+    """JSON as it may be shown."""
+    if isinstance(content, dict):
+        return {name: MASK if _is_secret_member(name, value) else _mask_content(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_mask_content(value) for value in content]
+    return mask_value("", content) if isinstance(content, str) else content
+
+
+def _is_secret_member(name: str, value: Any) -> bool:
+    """A switch, or nothing, is no secret, whatever its name; nor are ``eos_token_id`` and ``num_key_value_heads``."""
+    if not value or value is True:
+        return False
+    return _is_secret(name) if isinstance(value, str) else _SECRET_AT_END.search(_split(name)) is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +13,7 @@ from typer.core import TyperCommand
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.cli.options import only_given, with_options
+from kvbench.cli.termination import terminable
 from kvbench.config import RunConfig, load_config
 from kvbench.errors import RunFailed, Untrusted, UsageError
 
@@ -104,7 +103,7 @@ def run(
         _show_sweep(_run_sweep(planned, out, ray, quiet, command), per_document, as_json)
         return
     config = load_config(config_file, options)
-    with _terminable():
+    with terminable():
         finished = _measure(config, out, quiet, command)
     # Late, so that help and wrong use do not wait for pandas.
     from kvbench.analysis.summary import summarise
@@ -137,7 +136,7 @@ def _run_sweep(planned: Planned, out: Path | None, ray: str | None, quiet: bool,
             typer.echo(f"kvbench: {line}", err=True)
 
     parent = out or session.default_folder(planned.configs[0])
-    with _terminable(), SweepFolder.opened(parent, planned.sweep) as folder:
+    with terminable(), SweepFolder.opened(parent, planned.sweep) as folder:
         if ray is None:
             from kvbench.sweeps import loop
 
@@ -183,13 +182,3 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
 def _end_untrusted(reasons: Iterable[str]) -> None:
     if found := list(dict.fromkeys(reasons)):
         raise Untrusted(f"measured, and not to be trusted: {'; '.join(found)}")
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Take SIGTERM, which a job scheduler sends, like Ctrl-C: the run folder is finished before the process ends."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

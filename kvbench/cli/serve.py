@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from typer.core import TyperCommand
 
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
+from kvbench.cli.termination import terminable
 
 if TYPE_CHECKING:
     from kvbench.runners.vllm.arm_servers import ArmServers
@@ -112,10 +114,10 @@ def serve(
 ) -> None:  # fmt: skip
     """Start the servers that a run would start, for use by hand.
 
-    Prints their addresses, and the exact command lines and environment to copy into a deployment. Ctrl-C stops them, and nothing
-    survives this command.
+    Prints their addresses, and the exact command lines and environment to copy into a deployment. Ctrl-C stops them (SIGTERM too), and
+    nothing survives this command.
 
-    Exit codes: 0 stopped by Ctrl-C, 1 a server did not start or ended, 2 wrong use.
+    Exit codes: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start or ended, 2 wrong use.
     """
     from kvbench.errors import UsageError
     from kvbench.runners.vllm.arm_servers import ArmServers
@@ -145,13 +147,17 @@ def serve(
     )
     folder = _log_folder(logs)
     try:
-        with ArmServers(tier, options, installation, folder, port=port) as servers:
+        with terminable(), ArmServers(tier, options, installation, folder, port=port) as servers:
             output.write(_describe(servers, folder))
             while True:
                 servers.check_alive()
                 time.sleep(WATCH_S)
     except KeyboardInterrupt:
         output.write("\nStopped.\n")
+    finally:
+        if logs is None:
+            with suppress(OSError):  # it holds logs, to which the user was pointed
+                folder.rmdir()
 
 
 def _log_folder(given: Path | None) -> Path:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from lives import MARK, all_gone, fake_python
 
 from kvbench.errors import KvbenchError, RunFailed, UsageError
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, inspect
+from kvbench.runners.vllm.names import SOCKETS
 from kvbench.runners.vllm.options import ServerOptions
 from kvbench.runners.vllm.server import free_ports
 
@@ -104,6 +108,53 @@ def test_a_disk_tier_gets_a_new_folder_each_time_which_is_removed(
             seen.append(folder)
         assert list((tmp_path / "disk").iterdir()) == []
     assert seen[0] != seen[1]
+
+
+def test_its_folder_is_not_made_for_servers_that_cannot_be_started(
+    tmp_path: Path, options: ServerOptions, installation: Installation
+) -> None:
+    with pytest.raises(UsageError, match="LMCache refuses a name with @"):
+        ArmServers("disk", replace(options, model="a@b"), installation, tmp_path)
+    assert not (tmp_path / "disk").exists()
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of temporary files, as short as where sockets go."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.delenv(SOCKETS, raising=False)
+        yield Path(folder)
+
+
+def sockets_of(servers: ArmServers) -> str | None:
+    """Where vLLM was told to have its sockets."""
+    return psutil.Process(servers.pid).environ().get(SOCKETS)
+
+
+def test_vllms_sockets_have_a_folder_of_their_own_which_is_removed(
+    tmp_path: Path, options: ServerOptions, installation: Installation, temporary: Path
+) -> None:
+    with ArmServers("cpu", options, installation, tmp_path) as servers:
+        (folder,) = temporary.iterdir()
+        assert sockets_of(servers) == str(folder)
+        (folder / "f8dc4b8c-16cd-469c-a1fd-9294c28a86f4").touch()
+        assert str(folder) not in json.dumps(servers.describe())  # nobody can start the same with a folder that is gone
+    assert list(temporary.iterdir()) == []
+
+
+def test_vllms_sockets_are_where_the_user_wants_them_or_where_a_path_is_short_enough(
+    tmp_path: Path, options: ServerOptions, installation: Installation, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ArmServers("none", replace(options, environment={SOCKETS: "/own"}), installation, tmp_path) as servers:
+        assert sockets_of(servers) == "/own"
+    monkeypatch.setattr(tempfile, "tempdir", f"/{'t' * 60}")
+    with ArmServers("none", options, installation, tmp_path) as servers:
+        assert sockets_of(servers) is None
+    monkeypatch.setenv(SOCKETS, "/inherited")
+    with ArmServers("none", options, installation, tmp_path) as servers:
+        assert sockets_of(servers) == "/inherited"
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_redis_tier_needs_somebody_who_listens(tmp_path: Path, options: ServerOptions, installation: Installation) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -25,8 +27,10 @@ from kvbench.records import Place
 from kvbench.runners.base import Clock, ClosedLoop, OpenLoop, Pace, Request
 from kvbench.runners.vllm import client as client_module
 from kvbench.runners.vllm import connection as connection_module
+from kvbench.runners.vllm.address import Address
 from kvbench.runners.vllm.client import Client, Load, Patience
 from kvbench.runners.vllm.exchange import Exchange
+from kvbench.runners.vllm.file_limit import SPARE, allow_connections
 from kvbench.testing.fake_script import MODEL, Script
 from kvbench.testing.fake_server import serving
 
@@ -345,10 +349,29 @@ def test_headers_go_along() -> None:
         assert kinds(send(server.url, 1, headers={"Authorization": "Bearer secret"})[0]) == [None]
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://", "http://x:port", "http://x:99999"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000",
+        "ftp://x",
+        "http://",
+        "http://x:port",
+        "http://x:99999",
+        "http://a..b",
+        f"http://{'x' * 64}",
+        "http://x?key=1",
+        "http://x#1",
+    ],
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=url.split("//")[0]):
         Client(url, MODEL, Clock())
+
+
+def test_a_header_that_is_given_replaces_the_clients_own_whatever_its_case() -> None:
+    head = Address("http://x:1", {"host": "model.example"}).request(b"{}", "r0").partition(b"\r\n\r\n")[0].lower()
+    assert head.count(b"host:") == 1
+    assert b"host: model.example" in head
 
 
 @pytest.mark.parametrize("header", [("X", "a\r\nHost: b"), ("", "a"), ("a b:", "c"), ("X", "ü")])
@@ -419,9 +442,37 @@ def test_where_nobody_listens_the_run_is_given_up() -> None:
     assert all(exchange.sent_s is None for exchange in exchanges)
 
 
-def test_a_name_that_is_none_is_no_connection() -> None:
-    exchanges, _ = send("http://a..b", 1)
-    assert kinds(exchanges) == ["connect"]
+@pytest.fixture
+def _few_files() -> Iterator[None]:
+    """A process that may open some files more, and may raise that."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("_few_files")
+def test_as_many_connections_as_the_load_needs_may_be_open() -> None:
+    def allowed() -> int:
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    with serving(Script()) as server:
+        for pace, most in ((ClosedLoop(10**7), 512), (OpenLoop([place / 1000 for place in range(300)]), 300 + SPARE)):
+            count = len(pace.times_s) if isinstance(pace, OpenLoop) else 100
+            assert kinds(send(server.url, count, pace)[0]) == [None] * count
+            assert allowed() == most
+    allow_connections(10**7)
+    assert allowed() in (resource.getrlimit(resource.RLIMIT_NOFILE)[1], 10**7 + SPARE)
+
+
+def test_a_client_out_of_files_blames_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(connection_module.SocketTransport, "connect", refuse)
+    exchanges, _ = send("http://127.0.0.1:1", 1)
+    assert exchanges[0].error is not None
+    assert exchanges[0].error.message.startswith("the client itself has too many connections ([Errno 24]")
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])

@@ -90,6 +90,12 @@ def test_what_a_server_does_not_have_is_unknown() -> None:
     ).capacity == Capacity(16, 4, 64)
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+def test_a_value_that_is_no_number_is_unknown(value: str) -> None:
+    reading = parse(f"vllm:preemptions_total 1\nvllm:prefix_cache_hits_total {value}\nprocess_start_time_seconds {value}\n")
+    assert (reading.counters, reading.started) == ({}, None)
+
+
 def test_differences() -> None:
     assert difference({"a": 1, "b": 5, "gone": 1}, {"a": 4, "b": 3, "new": 2}) == {"a": 3, "b": -2, "new": 2}
 
@@ -147,6 +153,11 @@ def test_a_scrape_over_http() -> None:
     [
         (httpx.Response(503), "http://server/metrics: answered 503 Service Unavailable"),
         (httpx.Response(200, text="<html>{ nonsense"), "/metrics cannot be read"),
+        (httpx.Response(401), "answered 401 Unauthorized; it wants to know who is asking: with --url, --api-key-env NAME or --header"),
+        (
+            httpx.Response(307, headers={"location": "https://u:geheim@sso/in?next=geheim"}),
+            r"; it sends on to https://\*\*\*@sso/in, where",
+        ),
     ],
 )
 def test_no_metrics_is_an_error(answer: httpx.Response, words: str) -> None:
@@ -165,6 +176,13 @@ def test_the_served_model() -> None:
     with answering(pages) as client:
         assert served_model(client, "http://server") == ServedModel("tiny", "/models/tiny", 3040, "0.32.0")
     with answering({"/v1/models": httpx.Response(200, json={"data": [{"id": "x"}]})}) as client:
+        assert served_model(client, "http://server") == ServedModel("x", None, None, None)
+
+
+def test_what_another_kind_of_server_says_of_its_model_is_unknown() -> None:
+    models = {"data": [{"id": "x", "root": 7, "max_model_len": "4k"}]}
+    pages = {"/v1/models": httpx.Response(200, json=models), "/version": httpx.Response(200, json={"version": None})}
+    with answering(pages) as client:
         assert served_model(client, "http://server") == ServedModel("x", None, None, None)
 
 

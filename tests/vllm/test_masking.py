@@ -16,7 +16,21 @@ from kvbench.runners.vllm.launch_display import describe_launch, shell_line
 from kvbench.runners.vllm.tiers import Launch
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "API_KEY", "LMCACHE_RESP_PASSWORD", "aws_secret_access_key", "api-key", "TOKEN"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENAI_APIKEY",
+        "kv-transfer-config.extra.password",
+        "secretAccessKey",
+        "Authorization",
+        "HF_TOKEN",
+        "API_KEY",
+        "LMCACHE_RESP_PASSWORD",
+        "aws_secret_access_key",
+        "api-key",
+        "TOKEN",
+    ],
+)
 def test_secrets_are_known_by_their_names(name: str) -> None:
     assert mask_value(name, "geheim") == "***"
 
@@ -24,6 +38,37 @@ def test_secrets_are_known_by_their_names(name: str) -> None:
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "KEYBOARD", "VLLM_HOST_IP", "chunk-tokens"])
 def test_other_names_are_shown(name: str) -> None:
     assert mask_value(name, "open") == "open"
+
+
+def test_a_value_that_is_empty_is_shown() -> None:
+    assert mask_value("VLLM_API_KEY", "") == ""
+
+
+JSON = (
+    '{"connector":"X","extra":{"api_key":"geheim=","secretKey":7,"url":"redis://u:geh@eim@h:1/0","max_tokens":4,"use_auth":true,"token":"",'
+    '"num_key_value_heads":2,"eos_token_id":[1,2],"auth":{"user":"geheim"},"secret_id":"geheim"}}'
+)
+MASKED_JSON = (
+    JSON.replace("geheim=", "***")
+    .replace("7", '"***"')
+    .replace("u:geh@eim", "***")
+    .replace('{"user":"geheim"}', '"***"')
+    .replace("geheim", "***")
+)
+
+
+@pytest.mark.parametrize("shape", ["--x={}", "X={}", "{}", "--vllm-arg=--x={}", "--env=X={}"])
+def test_secrets_in_json_are_masked_wherever_it_stands(shape: str) -> None:
+    word, masked = (shape.replace("{}", text) for text in (JSON, MASKED_JSON))
+    assert mask_command([word]) == [masked]
+    assert mask_command(["--x", word]) == ["--x", masked]
+    assert is_masked(masked)
+    assert not is_masked(word)
+
+
+@pytest.mark.parametrize("word", ['--x={"a": [1.50, "b"]}', '--x={"a', "--x=[1, 2]", "--x={}", '--x="a"'])
+def test_json_without_secrets_and_what_is_none_is_shown_as_it_was(word: str) -> None:
+    assert mask_command([word]) == [word]
 
 
 def test_logins_in_addresses_are_masked() -> None:
@@ -69,7 +114,7 @@ OPTIONS = (
     },
     {
         "env": ("HF_TOKEN=geheim", "A=redis://:geheim@h", "B=1"),
-        "vllm_arg": ("--hf-token", "geheim", "--x=1"),
+        "vllm_arg": ("--hf-token", "geheim", "--x=1", "--y", '{"a":{"password":"geheim"}}'),
         "redis": "redis://:geheim@nis@h",
         "tier": "none,redis",
     },
@@ -78,7 +123,7 @@ KEPT = {
     "header": ["X: ***"],
     "url": ["none=http://***@h:1"],
     "env": ["HF_TOKEN=***", "A=redis://***@h", "B=1"],
-    "vllm_arg": ["--hf-token", "***", "--x=1"],
+    "vllm_arg": ["--hf-token", "***", "--x=1", "--y", '{"a":{"password":"***"}}'],
     "redis": "redis://***@h",
 }
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,31 @@ def test_serve_prints_what_to_copy_and_ends_with_ctrl_c(python: Path) -> None:
     assert vllm.endswith(" --x=1\n")
     assert "HF_TOKEN='***'" in vllm
     assert "geheim" not in text
+
+
+def test_serve_that_is_terminated_stops_its_servers_first(python: Path) -> None:
+    mark = f"terminated-{os.getpid()}"
+    code = "import sys; from kvbench.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    argv = serving(python, f"--env={MARK}={mark}")
+    process = subprocess.Popen([sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while process.stdout.readline() != "Ctrl-C stops it.\n":
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[0] == "\nStopped.\n"
+    assert process.returncode == 0
+    assert all_gone(mark, 0)
+
+
+def test_serve_that_starts_nothing_leaves_no_folder(
+    python: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with serving_elsewhere() as other:
+        argv = ["serve", "--vllm-python", str(python), "--model", str(python.parent / "model"), f"--port={other.port}"]
+        assert main(argv) == 1
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_serve_says_why_a_server_did_not_start(python: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from kvbench.records import PassTotals, RequestRecord
 from kvbench.runfolder import read_run
 from kvbench.runners.base import Clock, ClosedLoop
 from kvbench.runners.vllm import lmcache_status, settling, warmth
-from kvbench.runners.vllm.client import Client
+from kvbench.runners.vllm.client import Client, Patience
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.settling import Settling
 from kvbench.runners.vllm.warmth import empty
@@ -44,11 +44,13 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Driven:
     """A fake server and the runner that drives it; ``records`` are those of its passes so far."""
 
-    def __init__(self, server: FakeServer, http: httpx.Client, kept_chunks: int | None, patience_s: float) -> None:
+    def __init__(
+        self, server: FakeServer, http: httpx.Client, kept_chunks: int | None, patience_s: float, patience: Patience | None
+    ) -> None:
         self.server, self.records = server, list[RequestRecord]()
         tier = server.url if server.caches.tier else None
         counters = Settling(http, server.url, tier, CHUNK_TOKENS, kept_chunks, patience_s)
-        self._runner = VllmRunner(Client(server.url, MODEL, Clock()), counters, tier is not None, {}, None)
+        self._runner = VllmRunner(Client(server.url, MODEL, Clock(), patience=patience), counters, tier is not None, {}, None)
 
     def run(self, count: int, pace: ClosedLoop = ALONE, on_end: Callable[[RequestRecord], None] = lambda record: None) -> PassTotals:
         def ended(record: RequestRecord) -> None:
@@ -64,11 +66,15 @@ class Driven:
 
 @contextmanager
 def driving(
-    script: Script, kept_chunks: int | None = None, patience_s: float = 10.0, hook: Callable[[FakeServer], None] = lambda server: None
+    script: Script,
+    kept_chunks: int | None = None,
+    patience_s: float = 10.0,
+    hook: Callable[[FakeServer], None] = lambda server: None,
+    patience: Patience | None = None,
 ) -> Iterator[Driven]:
     """``hook`` is called before each reading."""
     with serving(script) as server, httpx.Client(trust_env=False, event_hooks={"request": [lambda _: hook(server)]}) as http:
-        yield Driven(server, http, kept_chunks, patience_s)
+        yield Driven(server, http, kept_chunks, patience_s, patience)
 
 
 def counted(totals: PassTotals, name: str) -> int:
@@ -100,6 +106,21 @@ def test_all_are_kept_when_the_server_dies() -> None:
         driven.run(10)
     assert [record.attribution for record in driven.records] == ["counters"] * 2 + [None] * 8
     assert [record.error and record.error.kind for record in driven.records] == [None] * 2 + ["closed"] + ["connect"] * 4 + ["not_sent"] * 3
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_server_that_answers_nothing_any_more_is_given_up_at_once(hangs: bool) -> None:
+    def fail(server: FakeServer) -> None:
+        if hangs and server.requests == 3:
+            raise httpx.ReadTimeout("timed out")
+
+    script, patience = replace(POOL, fault="stall", fault_from=3), Patience(request_s=0.1, failures=3)
+    with driving(script, hook=fail, patience=patience) as driven:
+        with pytest.raises(RunFailed, match="it hangs" if hangs else "3 requests in a row failed"):
+            driven.run(9)
+        assert driven.server.requests == (3 if hangs else 5)
+    kinds = [record.error and record.error.kind for record in driven.records]
+    assert kinds == [None, None, *(["timeout"] if hangs else ["timeout"] * 3 + ["not_sent"] * 4)]
 
 
 # A request that failed is ours, and leaves nothing to wait for.

@@ -55,6 +55,13 @@ def test_an_event_without_its_end_is_no_event() -> None:
     assert not reader.unfinished
 
 
+@given(cuts)
+def test_a_byte_order_mark_is_no_part_of_the_first_event(places: list[int]) -> None:
+    reader = EventStream()
+    stream = "\ufeffdata: \ufeffa\n\n\ufeffdata: b\n\ndata: c\n\n".encode()  # at the start only: else it is a field's name
+    assert [event for piece in cut(stream, places) for event in reader.feed(piece)] == ["\ufeffa".encode(), b"c"]
+
+
 def test_the_space_after_the_colon_is_optional_and_only_one() -> None:
     assert EventStream().feed(b"data:a\n\ndata:  b\n\n") == [b"a", b" b"]
 
@@ -233,6 +240,21 @@ def test_an_answer_without_a_length_ends_with_the_connection() -> None:
     cut_off = receive([sse(chunk)], closed=True)
     assert cut_off.error is not None
     assert cut_off.error.kind == "no_done"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"error":{"message":"no quota","type":"Billing"}}', "; it begins with: Billing: no quota"),
+        ('{"choices":[{"index":0,"text":"x"}]}\n', '; it begins with: {"choices":[{"index":0,"text":"x"}]}'),
+        ("<html>\nSign in\n</html>\n", "; it begins with: <html> Sign in </html>"),
+    ],
+)
+def test_an_answer_that_is_no_stream_is_shown(body: str, words: str) -> None:
+    exchange = receive([f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()])
+    assert exchange.error is not None
+    assert exchange.error.kind in ("bad_event", "no_done")
+    assert exchange.error.message.endswith(words)
 
 
 def test_an_interim_answer_is_not_the_answer() -> None:

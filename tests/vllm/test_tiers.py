@@ -71,14 +71,14 @@ CONNECTED = (
 def test_no_tier() -> None:
     launch = vllm_launch("none", OPTIONS, CPU, PORTS)
     assert list(launch.command) == [*VLLM, "--enforce-eager"]
-    assert launch.environment == {**OFFLINE, "VLLM_SERVER_DEV_MODE": "1", **ON_CPU}
+    assert launch.environment == {**OFFLINE, "VLLM_SERVER_DEV_MODE": "1", "VLLM_API_KEY": "", **ON_CPU}
     assert lmcache_launch("none", OPTIONS, CPU, PORTS) is None
 
 
 def test_on_a_gpu_the_server_compiles_and_chooses_its_threads() -> None:
     launch = vllm_launch("none", OPTIONS, GPU, PORTS)
     assert list(launch.command) == VLLM
-    assert launch.environment == {**OFFLINE, "VLLM_SERVER_DEV_MODE": "1"}
+    assert launch.environment == {**OFFLINE, "VLLM_SERVER_DEV_MODE": "1", "VLLM_API_KEY": ""}
 
 
 def test_what_is_not_given_is_left_to_the_server() -> None:

@@ -16,7 +16,7 @@ class Address:
     """Where a server is, and the head that every request to it has."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        """``url``: the server's, without ``/v1``.
+        """``url``: the server's, without ``/v1``. Of two headers whose names differ in case only, the one given here is sent.
 
         Raises:
             UsageError: not an http or https address, or a header that HTTP cannot carry.
@@ -24,14 +24,17 @@ class Address:
         try:
             parts = urlsplit(url)
             port = parts.port
+            (parts.hostname or "").encode("idna")  # as every resolver does, whose error would name nothing
         except ValueError as error:
             raise UsageError(f"{url}: {error}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or "?" in url or "#" in url:
             raise UsageError(f"{url}: not the address of a server; it should look like http://127.0.0.1:8000")
         self.secure = parts.scheme == "https"
         self.host = parts.hostname
         self.port = port or (443 if self.secure else 80)
-        named = {"Host": parts.netloc.rpartition("@")[2], "Content-Type": "application/json", "Accept": "text/event-stream"} | dict(headers)
+        own = {"Host": parts.netloc.rpartition("@")[2], "Content-Type": "application/json", "Accept": "text/event-stream"}
+        given = {name.lower() for name in headers}
+        named = {name: value for name, value in own.items() if name.lower() not in given} | dict(headers)
         for name, value in named.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise UsageError(f"header {name}: a name and a value in plain ASCII, without line breaks, are expected")

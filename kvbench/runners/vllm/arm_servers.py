@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +19,13 @@ from kvbench.runners.vllm.installation import Installation
 from kvbench.runners.vllm.launch_display import describe_launch
 from kvbench.runners.vllm.lmcache_status import read_status
 from kvbench.runners.vllm.log_reason import find_trouble
+from kvbench.runners.vllm.names import SOCKETS
 from kvbench.runners.vllm.options import ServerOptions
 from kvbench.runners.vllm.server import Server, ServerSpec, free_ports
 from kvbench.runners.vllm.tiers import TIERS, Launch, Ports, lmcache_launch, redis_address, vllm_launch
+
+LONGEST_FOLDER = 49
+"""Of temporary files, in characters: with a folder in it and a socket's own name, 103 is the least that systems allow."""
 
 
 class ArmServers:
@@ -68,11 +74,11 @@ class ArmServers:
         free = free_ports(3)
         self._ports = Ports(port or free[0], free[1], free[2])
         self._log, self._lmcache_log = (folder / f"{kind}-{name or tier}-r{repeat}.log" for kind in ("server", "lmcache"))
+        self.vllm_launch: Launch = vllm_launch(tier, options, installation, self._ports)
         self._files = _own_folder(options.disk) if tier == "disk" else None
         if self._files is not None:
             self._options = options = replace(options, disk=self._files)
             self._stack.callback(shutil.rmtree, self._files, ignore_errors=True)
-        self.vllm_launch: Launch = vllm_launch(tier, options, installation, self._ports)
         self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, self._ports)
 
     @property
@@ -149,8 +155,13 @@ class ArmServers:
                     raise RunFailed(f"vLLM came up without registering with LMCache, so the tier can never hit (logs: {logs})")
 
     def _run(self, name: str, launch: Launch, health: str, log: Path, companions: tuple[Path, ...] = ()) -> Server:
-        leftovers = self._files if launch is self.lmcache_launch else None
-        spec = ServerSpec(name, launch.command, launch.environment, health, log, companions, leftovers)
+        environment = launch.environment
+        if launch is self.lmcache_launch:
+            leftovers = self._files
+        elif (leftovers := _socket_folder(environment)) is not None:
+            self._stack.callback(shutil.rmtree, leftovers, ignore_errors=True)
+            environment = {**environment, SOCKETS: str(leftovers)}
+        spec = ServerSpec(name, launch.command, environment, health, log, companions, leftovers)
         server = self._stack.enter_context(Server(spec, self._options.grace_s))
         server.await_ready(self._options.startup_s)
         return server
@@ -165,6 +176,16 @@ def _own_folder(parent: Path | None) -> Path | None:
         return Path(tempfile.mkdtemp(prefix="kvbench-", dir=parent.absolute()))
     except OSError as error:
         raise UsageError(f"--disk {parent}: cannot be written ({error.strerror}); name a folder you may write to") from None
+
+
+def _socket_folder(environment: Mapping[str, str]) -> Path | None:
+    """A new folder for vLLM's sockets; ``None`` where one is named, or a socket's path would be longer than systems allow."""
+    if SOCKETS in environment or SOCKETS in os.environ or len(tempfile.gettempdir()) > LONGEST_FOLDER:
+        return None
+    try:
+        return Path(tempfile.mkdtemp(prefix="kvbench-"))
+    except OSError:  # vLLM says better than we could what it cannot write
+        return None
 
 
 def _require_free(port: int) -> None:

@@ -30,7 +30,7 @@ def call(client: httpx.Client, method: str, url: str) -> httpx.Response:
     except httpx.HTTPError as error:
         raise RunFailed(f"{shown}: no answer ({str(error) or type(error).__name__})") from None
     if not answer.is_success:
-        raise RunFailed(f"{shown}: answered {answer.status_code} {answer.reason_phrase}")
+        raise RunFailed(f"{shown}: answered {answer.status_code} {answer.reason_phrase}{_remedy(answer)}")
     return answer
 
 
@@ -42,6 +42,16 @@ def get_object(client: httpx.Client, url: str) -> dict[str, Any]:
 def post_object(client: httpx.Client, url: str) -> dict[str, Any]:
     """The JSON object that an empty POST is answered with; fails as :func:`call` does, and where it is no object."""
     return _object(call(client, "POST", url), url)
+
+
+def _remedy(answer: httpx.Response) -> str:
+    """What to try; empty where nothing is known. The query of another address may be secret."""
+    if answer.status_code in (401, 403):
+        return "; it wants to know who is asking: with --url, --api-key-env NAME or --header NAME:VALUE"
+    if answer.has_redirect_location:
+        place = mask_login(answer.headers["location"].partition("?")[0])
+        return f"; it sends on to {place}, where kvbench does not follow: give the address there"
+    return ""
 
 
 def _object(answer: httpx.Response, url: str) -> dict[str, Any]:

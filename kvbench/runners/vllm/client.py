@@ -23,6 +23,7 @@ from kvbench.runners.vllm.address import Address
 from kvbench.runners.vllm.connection import SocketTransport
 from kvbench.runners.vllm.event_loop import new_event_loop
 from kvbench.runners.vllm.exchange import Answer, Exchange, not_sent
+from kvbench.runners.vllm.file_limit import allow_connections
 from kvbench.runners.vllm.lag import INTERVAL_S, Lag
 from kvbench.runners.vllm.transport import Call, Failure, Transport
 
@@ -103,6 +104,7 @@ class Client:
         Raises:
             KeyboardInterrupt: the user stopped it; the sockets are closed, and ``on_end`` has had every request that had ended.
         """
+        allow_connections(min(pace.concurrency, len(requests)) if isinstance(pace, ClosedLoop) else len(requests))
         bodies = [self._body(request) for request in requests]  # before the first is sent: encoding one would delay others' stamps
         with asyncio.Runner(loop_factory=new_event_loop) as runner, _no_collection():
             return runner.run(self._run(requests, bodies, pace, on_end, stop))

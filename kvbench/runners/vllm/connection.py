@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ssl
 from collections import deque
 from typing import cast
@@ -177,13 +178,21 @@ class SocketCall:
     async def _connect(self) -> None:
         try:
             self._send(await self._transport.connect())
-        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError, UnicodeError a name that is none
-            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            self.end(self._transport.clock(), Failure("connect", reason))
+        except OSError as error:  # TimeoutError is one
+            self.end(self._transport.clock(), Failure("connect", _reason(error)))
 
     def _send(self, connection: Connection) -> None:
         self._connection = connection
         connection.send(self, self._request)
+
+
+def _reason(error: OSError) -> str:
+    """Why there is no connection."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"the client itself has too many connections ({error}); ulimit -n raises how many it may have"
+    return str(error) or type(error).__name__
 
 
 class Connection(asyncio.Protocol):

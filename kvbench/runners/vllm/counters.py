@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -82,9 +83,10 @@ def parse(text: str) -> Scrape:
         RunFailed: it is no such text.
     """
     try:
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        read = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except ValueError as error:
         raise RunFailed(f"/metrics cannot be read ({error}); is this a vLLM server?") from None
+    samples = [sample for sample in read if math.isfinite(sample.value)]  # NaN is an unknown, too
     return Scrape(
         counters={name: round(total) for name, total in _totals(samples, {**VLLM_COUNTERS, **LMCACHE_COUNTERS}).items()},
         gauges=_totals(samples, VLLM_GAUGES),
@@ -138,10 +140,16 @@ def served_model(client: httpx.Client, url: str) -> ServedModel:
     except (LookupError, TypeError):
         raise RunFailed(f"{mask_login(url)}/v1/models names no model; is this a vLLM server?") from None
     try:
-        version = str(get_object(client, f"{url}/version")["version"])
+        version = get_object(client, f"{url}/version")["version"]
     except (RunFailed, LookupError):
         version = None
-    return ServedModel(name, model.get("root"), model.get("max_model_len"), version)
+    root, longest = model.get("root"), model.get("max_model_len")  # other servers than vLLM may mean something else by them
+    return ServedModel(
+        name,
+        root if isinstance(root, str) else None,
+        longest if isinstance(longest, int) else None,
+        version if isinstance(version, str) else None,
+    )
 
 
 def read_pool(http: httpx.Client, url: str) -> DeviceCapacity:

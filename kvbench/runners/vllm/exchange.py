@@ -35,7 +35,7 @@ from kvbench.runners.base import Request
 from kvbench.runners.vllm.stream import DONE, Choice, EventStream, Usage, read_chunk, read_error
 from kvbench.runners.vllm.transport import Failure
 
-ERROR_BODY_BYTES = 65536
+ERROR_BODY_BYTES, BEGINNING_BYTES = 65536, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class Answer:
         self._sent_s: float | None = None
         self._status: int | None = None
         self._error_body = b""
+        self._beginning = b""
         self._events = EventStream()
         self._times: list[float] = []
         self._counts: list[int] = []  # by chunk; as far as every chunk's is known
@@ -98,6 +99,8 @@ class Answer:
         if self._status != 200:
             self._error_body += data[: ERROR_BODY_BYTES - len(self._error_body)]
             return None
+        if not self._beginning:
+            self._beginning = data[:BEGINNING_BYTES]
         for event in self._events.feed(data):
             if event == DONE:
                 self._done = True
@@ -171,10 +174,11 @@ class Answer:
         """What is wrong with an answer that HTTP calls whole."""
         if self._status != 200:
             return Failure("http_status", f"HTTP {self._status}: {read_error(self._error_body)}")
+        words = "" if self._times else f"; it begins with: {read_error(self._beginning)}"  # a page, or an error that is no event
         if self._events.unfinished:
-            return Failure("bad_event", "the stream ends within an event")
+            return Failure("bad_event", f"the stream ends within an event{words}")
         if not self._done:
-            return Failure("no_done", f"the stream ended without [DONE], after {_tokens(output_tokens)}")
+            return Failure("no_done", f"the stream ended without [DONE], after {_tokens(output_tokens)}{words}")
         if output_tokens is None:
             return Failure("uncounted", f"{len(self._times)} chunks, and nothing says how many tokens are in them")
         if counts is not None and self._usage.completion_tokens not in (None, output_tokens):

@@ -9,7 +9,8 @@ is ended. Then the folder LEFTOVERS is removed, unless it is ''. The keeper says
 ``subprocess`` has it: a signal is negative) or ``failed REASON``.
 
 A script of the standard library only, so that it starts in milliseconds; it imports nothing of kvbench. kvbench runs it under a command
-line that says none of this (``BOOTSTRAP`` of ``server.py``), so that a kill by name which ends kvbench spares the keeper.
+line that says none of this (``BOOTSTRAP`` of ``server.py``), and on Linux it calls itself ``keeper``, so that a kill by name which ends
+kvbench (``pkill -9 -f kvbench``, ``pkill -9 python``) spares the keeper.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SET_PARENT_DEATH_SIGNAL, SET_CHILD_SUBREAPER = 1, 36
+SET_PARENT_DEATH_SIGNAL, SET_NAME, SET_CHILD_SUBREAPER = 1, 15, 36
 """Of Linux's ``prctl``."""
 
 PAUSE_S = 0.02
@@ -41,6 +42,7 @@ def main(grace_s: float, log: str, leftovers: str, command: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     prctl = _prctl()
     prctl(SET_CHILD_SUBREAPER, 1)
+    prctl(SET_NAME, b"keeper")
 
     def before_exec() -> None:
         prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -125,11 +127,11 @@ def _descendants() -> list[int]:
     return found
 
 
-def _prctl() -> Callable[[int, int], object]:
+def _prctl() -> Callable[[int, int | bytes], object]:
     """Linux's ``prctl``; does nothing elsewhere."""
     if not sys.platform.startswith("linux"):
         return lambda _option, _value: None
-    function: Callable[[int, int], object] = ctypes.CDLL(None).prctl
+    function: Callable[[int, int | bytes], object] = ctypes.CDLL(None).prctl
     return function
 
 

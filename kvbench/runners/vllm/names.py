@@ -97,8 +97,11 @@ OFFLINE = MappingProxyType(
 )
 """No downloads, and no usage statistics sent by vLLM or LMCache."""
 
-DEVELOPMENT = MappingProxyType({"VLLM_SERVER_DEV_MODE": "1"})
-"""Adds the endpoint that resets the prefix cache."""
+DEVELOPMENT = MappingProxyType({"VLLM_SERVER_DEV_MODE": "1", "VLLM_API_KEY": ""})
+"""Adds the endpoint that resets the prefix cache; asks for no key, where the environment holds that of another server."""
+
+SOCKETS = "VLLM_RPC_BASE_PATH"
+"""Where vLLM's processes have the sockets between them: some seven files for each server, which it leaves behind."""
 
 REDIS_USER, REDIS_PASSWORD = "LMCACHE_RESP_USERNAME", "LMCACHE_RESP_PASSWORD"
 """Where LMCache's Redis adapter finds its login, so that no command line shows it."""

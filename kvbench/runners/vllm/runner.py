@@ -101,7 +101,10 @@ class VllmRunner:
                         after = self._settling.after(request)
                         attribution, last = self._by_counters(last, after, request, exchange), after
                 elif alone and exchange.sent_s is not None:
-                    last = self._settling.after_failure() or last
+                    reading = self._settling.after_failure()
+                    if reading is None and exchange.error.kind == "timeout":  # each further request would wait as long for nothing
+                        raise RunFailed(f"{exchange.error.message}, and the server does not say what it counted either: it hangs")
+                    last = reading or last
             except BaseException:  # the request has ended, whatever keeps its counters from standing still
                 on_end(self._record(request, exchange))
                 raise

@@ -73,7 +73,7 @@ class Server:
 
     Where only the keeper is killed, the server's first process dies with it (on Linux), and :meth:`stop` kills its process group and what
     had descended from it when it answered; what has moved into a session of its own since then remains. Where the keeper is killed together
-    with kvbench (``pkill -9 python``, or by name where the interpreter's own path holds it), all but the first process may remain.
+    with kvbench (``pkill -9 -f python``, or by another name that the interpreter's own path holds), all but the first process may remain.
     """
 
     def __init__(self, spec: ServerSpec, grace_s: float = 15.0) -> None:

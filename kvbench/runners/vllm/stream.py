@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 DONE = b"[DONE]"
+BOM = b"\xef\xbb\xbf"
+"""What a stream may begin with, and says nothing."""
 
 
 class EventStream:
@@ -22,7 +24,7 @@ class EventStream:
     def __init__(self) -> None:
         self._line: list[bytes] = []
         self._data: list[bytes] = []
-        self._after_cr = False
+        self._after_cr, self._at_start = False, True
 
     @property
     def unfinished(self) -> bool:
@@ -40,6 +42,8 @@ class EventStream:
             if self._line:
                 line = b"".join([*self._line, line])
                 self._line = []
+            if self._at_start:
+                line, self._at_start = line.removeprefix(BOM), False
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
             elif not line and self._data:
@@ -134,5 +138,5 @@ def read_error(body: bytes) -> str:
     try:
         chunk = _decoder.decode(body)
     except (ValueError, RecursionError):
-        return error_message(body.decode(errors="replace"))
-    return error_message(chunk.error or chunk.message)
+        chunk = Chunk()
+    return error_message(chunk.error or chunk.message or body.decode(errors="replace"))

@@ -41,7 +41,8 @@ def notes(run: Run) -> Iterator[str]:
         if ttft and lag is not None and lag > NOTICEABLE_LAG * ttft and (worst is None or lag / ttft > worst[0]):
             worst = lag / ttft, f"arm {line['arm']}, pass {line['pass']}: its lag's p99 is {lag:.1f} ms, the TTFT's p50 {ttft:.1f} ms"
     if worst is not None:
-        yield f"the client itself was late and may explain some of what was measured ({worst[1]}); free a core, or lower --concurrency or --rate"
+        remedy = "free a core, or lower --concurrency or --rate"
+        yield f"the client itself was late and may explain some of what was measured ({worst[1]}); {remedy}"
 
 
 def _backwards(run: Run) -> Iterator[str]:

@@ -24,6 +24,7 @@ from kvbench.runners.engine import attention, model
 from kvbench.runners.engine.model import count_parameters, load_model
 
 FULL = ["full_attention", "full_attention"]
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8, "original_max_position_embeddings": 32, "factor": 16.0}
 BLOOM = BloomConfig(vocab_size=512, hidden_size=64, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=None)
 MAMBA = Mamba2Config(vocab_size=512, hidden_size=32, num_hidden_layers=2, num_heads=4, head_dim=16, state_size=8, n_groups=1)
 GEMMA2 = Gemma2Config(**SIZES, layer_types=FULL)
@@ -64,8 +65,9 @@ def test_an_architecture_that_is_not_allowed_is_refused_by_name(architecture: st
         (MistralConfig(**SIZES, sliding_window=128), "MistralForCausalLM with a sliding window is refused"),
         (Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=128, max_window_layers=1), "sliding_attention is refused"),
         (LlamaConfig(**SIZES, quantization_config={"quant_method": "gptq", "bits": 4}), "quantised weights are refused"),
+        (LlamaConfig(**SIZES, rope_scaling=LONGROPE), "LlamaForCausalLM with longrope is refused"),
     ],
-    ids=["mistral", "qwen2", "quantised"],
+    ids=["mistral", "qwen2", "quantised", "longrope"],
 )
 def test_an_allowed_architecture_that_is_not_plain_is_refused(config: Any, words: str, tmp_path: Path) -> None:
     config.architectures = [{"mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[config.model_type]]
@@ -90,6 +92,12 @@ def test_the_probe_refuses_what_the_list_let_through(
     monkeypatch.setattr(model, "HARMLESS", model.HARMLESS | {"output_router_logits"})  # gpt-oss passes it too, and only the first is named
     save_model(REFUSED[architecture], tmp_path)
     assert f"{architecture} is refused: {words}" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("kv_heads", [3, 8])
+def test_heads_that_do_not_share_kv_heads_evenly_are_refused(kv_heads: int, tmp_path: Path) -> None:
+    save_model(LlamaConfig(**{**SIZES, "num_key_value_heads": kv_heads}), tmp_path)
+    assert f"LlamaForCausalLM is refused: its 4 query heads do not share its {kv_heads} KV heads evenly" in refusal(tmp_path)
 
 
 def test_the_self_test_of_the_private_kernel_notices_each_way_it_can_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:

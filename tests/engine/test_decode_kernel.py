@@ -24,6 +24,8 @@ pytestmark = [
 ]
 
 LENGTHS = [1, 2, 15, 16, 17, 64, 65, 128, 333]
+LAYOUTS = {"as a projection leaves it": (1, 0, 2), "contiguous": (0, 1, 2), "a head's numbers apart": (2, 0, 1)}
+"""Which of heads, rows and head dimension lies outermost in memory, and which inside."""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,14 @@ def exact(store: KVStore, spans: list[Span], layer: int, query: torch.Tensor, sc
     return torch.stack(rows)
 
 
+def laid_out(order: tuple[int, int, int], shape: KVShape, group: int, rows: int) -> torch.Tensor:
+    """A query ``[kv_heads, group, rows, head_dim]``, as the attention interface gives it: a view of what lies so in memory."""
+    sizes = (shape.kv_heads * group, rows, shape.head_dim)
+    memory = torch.randn([sizes[place] for place in order], generator=torch.Generator().manual_seed(3)).to(shape.dtype)
+    return memory.permute([order.index(place) for place in range(3)]).view(shape.kv_heads, group, rows, shape.head_dim)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("shape", "group", "tolerance"),
     [
@@ -78,10 +88,10 @@ def exact(store: KVStore, spans: list[Span], layer: int, query: torch.Tensor, sc
     ids=["float64", "float32", "bfloat16"],
 )
 @pytest.mark.usefixtures("three_threads")
-def test_it_is_attention_for_every_length_and_block_size(shape: KVShape, group: int, tolerance: float) -> None:
+def test_it_is_attention_for_every_length_block_size_and_layout(shape: KVShape, group: int, tolerance: float, layout: str) -> None:
     decoder = kernel_decoder(shape, shape.kv_heads * group)
     rows = 2 * len(LENGTHS)
-    query = torch.randn(shape.kv_heads, group, rows, shape.head_dim, generator=torch.Generator().manual_seed(3)).to(shape.dtype)
+    query = laid_out(LAYOUTS[layout], shape, group, rows)
     for block_size in (1, 5, 16):
         for lengths in (LENGTHS, [333], [1]):
             store, spans = scattered(lengths, block_size, shape)

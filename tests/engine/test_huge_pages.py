@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 
+import psutil
 import pytest
 import torch
 
@@ -21,6 +22,12 @@ def test_zeros_of_the_shape_that_can_be_written(shape: tuple[int, ...], dtype: t
     assert not made.any()
     made.fill_(1)
     assert bool((made == 1).all())
+
+
+def test_every_page_is_touched() -> None:
+    before = psutil.Process().memory_info().rss
+    made = huge_pages.zeros((2**26,), torch.bfloat16)
+    assert psutil.Process().memory_info().rss - before > 0.9 * made.nbytes
 
 
 def test_two_do_not_share_their_memory_and_a_view_keeps_it() -> None:

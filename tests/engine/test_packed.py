@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from engine.reference import DEVICE
+from engine.reference import DEVICE, WatchedEngine, draw
 from kvbench.runners.engine import packed
 from kvbench.runners.engine.model import load_model
 from kvbench.runners.engine.packed import SIBLINGS, PackedLinear, PackedSibling, pack_linears
@@ -92,6 +92,22 @@ def test_siblings_share_one_product_and_keep_nothing_afterwards() -> None:
     kept = weakref.ref(inputs)
     del inputs
     assert kept() is None
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="packing is the CPU's")
+def test_a_layer_computes_each_product_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_model(str(folder), DEVICE, torch.bfloat16)
+    widths: list[int] = []
+    forward = PackedLinear.forward
+
+    def noted(linear: PackedLinear, inputs: torch.Tensor) -> torch.Tensor:
+        output = forward(linear, inputs)
+        widths.append(output.shape[-1])
+        return output
+
+    monkeypatch.setattr(PackedLinear, "forward", noted)
+    WatchedEngine(model).run([(draw(1, 9), 1)])
+    assert widths == [128, 64, 96, 96, 64] * 2 + [512]  # Q, K and V; output; gate, up and down; the vocabulary
 
 
 def test_siblings_of_which_one_has_a_bias_are_packed_one_by_one() -> None:

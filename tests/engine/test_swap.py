@@ -160,6 +160,18 @@ def test_kv_comes_back_into_whatever_blocks_are_free() -> None:
     run_to_the_end(engine, [sequence])
 
 
+def test_a_fork_of_one_that_is_on_its_way_back_shares_nothing_that_has_not_arrived() -> None:
+    engine, _ = slow_engine(blocks=16, prefix_cache=False)
+    a, b = engine.submit("0", tokens(0, 5), 9), engine.submit("1", tokens(100, 9), 5)
+    engine.step()
+    engine.scheduler.preempt(b)
+    engine.step()
+    assert b.loading is not None
+    child = engine.fork(b, "child")
+    assert [waiting.request_id for waiting in engine.scheduler.waiting] == ["child"]
+    run_to_the_end(engine, [a, b, child])
+
+
 def test_others_go_on_while_one_is_on_its_way_back() -> None:
     engine, transfer = slow_engine(prefix_cache=False)
     a, b = engine.submit("0", tokens(0, 5), 9), engine.submit("1", tokens(100, 9), 5)

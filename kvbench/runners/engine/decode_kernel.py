@@ -48,13 +48,14 @@ class KernelDecode:
 
     def attend(self, layer: int, query: torch.Tensor, output: torch.Tensor, scaling: float) -> None:
         """See :class:`~kvbench.runners.engine.attention.Decode`."""
-        if query.stride(3) != 1:
-            query = query.contiguous()
+        heads = query.flatten(0, 1)  # in a group of one, torch gives the next head's place any stride
+        if heads.stride(2) != 1:
+            heads = heads.contiguous()
         keys, values = self._pool[layer]
         self._kernel(
-            query.data_ptr(),
-            query.stride(2),
-            query.stride(1),
+            heads.data_ptr(),
+            heads.stride(1),
+            heads.stride(0),
             keys.data_ptr(),
             values.data_ptr(),
             self._slots.data_ptr(),
@@ -106,7 +107,8 @@ def _agrees(decoder: Decoder, shape: KVShape, heads: int) -> bool:
     store = KVStore(KVShape(1, shape.kv_heads, shape.head_dim, shape.dtype), 24, 16, torch.device("cpu"), 0, 1)
     store.device.copy_(torch.randn(store.device.shape, generator=generator))
     spans = [Span(0, 1, 300, list(range(23, 4, -1))), Span(1, 1, 0, [0]), Span(2, 1, 31, [1, 2])]
-    query = torch.randn(shape.kv_heads, heads // shape.kv_heads, 3, shape.head_dim, generator=generator).to(shape.dtype)
+    rows = torch.randn(3, heads, shape.head_dim, generator=generator).to(shape.dtype)
+    query = rows.transpose(0, 1).view(shape.kv_heads, -1, 3, shape.head_dim)  # as a layer gives it
     ours, theirs = (query.new_zeros(3, *query.shape[:2], shape.head_dim) for _ in range(2))
     for output, decodes in ((ours, decoder(store, spans)), (theirs, sdpa_decodes(store, spans))):
         for decode in decodes:

@@ -57,7 +57,7 @@ def paged_attention(
 ) -> tuple[torch.Tensor, None]:
     """What transformers calls in each layer; ``query`` is ``[1, heads, rows, head_dim]``, the result ``[1, rows, heads, head_dim]``."""
     if isinstance(paged, Probe):
-        paged.see(module.layer_idx, key, value, attention_mask, others)
+        paged.see(module.layer_idx, query, key, value, attention_mask, others)
     return paged(module.layer_idx, query, key, value, scaling), None
 
 
@@ -72,10 +72,20 @@ class Probe:
         self.faults: list[str] = []
         self.kv_heads = self.head_dim = 0
 
-    def see(self, layer: int, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None, others: dict[str, Any]) -> None:
+    def see(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        others: dict[str, Any],
+    ) -> None:
         """Note one call and what is wrong with it."""
         self.calls.append(layer)
         _, self.kv_heads, _, self.head_dim = key.shape
+        if query.shape[1] % self.kv_heads:
+            self.faults.append(f"its {query.shape[1]} query heads do not share its {self.kv_heads} KV heads evenly")
         if key.shape != value.shape:
             self.faults.append("its K and V heads differ in size")
         if attention_mask is not None:
@@ -260,6 +270,8 @@ def _refuse(name: str, config: Any) -> None:
         raise UsageError(
             f"--model {name}: {architecture} with {', '.join(sorted(windowed)) or 'a sliding window'} is refused: its KV is not plain"
         )
+    if (getattr(config, "rope_parameters", None) or {}).get("rope_type") == "longrope":
+        raise UsageError(f"--model {name}: {architecture} with longrope is refused: what it keeps of a token depends on those after it")
     for size in ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings"):
         if (value := getattr(config, size, 1)) < 1:
             raise UsageError(f"--model {name}: {size} is {value} in its config; {CORRECT}")

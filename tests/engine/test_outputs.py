@@ -114,6 +114,16 @@ def test_a_prompt_cached_whole_still_computes_its_last_block(model: Model, refer
     assert_equal(reference, engine, [first, second])
 
 
+def test_a_prompt_whole_in_the_host_tier_still_computes_its_last_block(model: Model, reference: Reference) -> None:
+    engine = WatchedEngine(model, host=128)
+    prompt = draw(6, 2 * CHUNK)
+    first = engine.run([(prompt, 3)])
+    engine.forget_device()
+    again = engine.run([(prompt, 3)])
+    assert (again[0].device_hit, again[0].host_hit) == (0, 2 * CHUNK - 4)  # blocks of 4
+    assert_equal(reference, engine, first + again)
+
+
 def test_hits_of_one_another_while_they_run(model: Model, reference: Reference) -> None:
     head = draw(7, 24)
     engine = WatchedEngine(model, budget=16)

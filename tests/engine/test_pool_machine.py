@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -205,3 +206,12 @@ def test_documents_re_read_in_order_hit_what_the_formula_says(documents: int, fu
     for _ in range(3):
         hits = [(sequence.device_hit or 0) // 2 for sequence in engine.run(reading)]
         assert hits == [max(0, min(full, usable - (documents - 1) * full))] * documents
+
+
+def test_a_block_that_nobody_holds_cannot_be_released() -> None:
+    pool = BlockPool(4)
+    blocks = pool.allocate(2)
+    pool.release(blocks)
+    with pytest.raises(ValueError, match="free already"):
+        pool.release(blocks)
+    assert pool.free_blocks == 4

@@ -52,6 +52,21 @@ def test_preempting_returns_the_blocks_and_the_older_one_takes_what_it_needs() -
     assert [(work.sequence, work.start, work.count) for work in plan.work] == [(a, 8, 1)]
 
 
+def test_what_is_rebuilt_twice_counts_twice_and_no_less() -> None:
+    engine = FakeEngine(8, budget=4, prefix_cache=False)
+    sequence = engine.submit("0", tokens(0, 12), 2)
+    for _ in range(3):
+        engine.step()
+    assert (sequence.computed, engine.counters.recomputed_tokens) == (12, 0)
+    engine.scheduler.preempt(sequence)
+    engine.step()
+    assert (sequence.computed, engine.counters.recomputed_tokens) == (4, 4)
+    engine.scheduler.preempt(sequence)  # on its way back: 8 of the 12 it had are still to be rebuilt
+    while engine.is_busy:
+        engine.step()
+    assert engine.counters.recomputed_tokens == 4 + 12
+
+
 def test_stopping_a_request_without_returning_its_blocks_frees_nothing() -> None:
     engine, a, b = full_pool(Hold())
     engine.scheduler.preempt(b)

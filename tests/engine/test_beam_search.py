@@ -100,6 +100,7 @@ def test_one_token_needs_no_kv_of_its_own(model: Model, reference: Reference) ->
     assert engine.step() == search.sequences
     assert same(search.hypotheses(), by_transformers(reference, draw(3, 11), 1, 4))
     assert (engine.pool.free_blocks, engine.counters.copied_blocks) == (3, 0)
+    assert not [event for event in engine.take_events() if event["event"] == "fork"]
 
 
 @pytest.mark.parametrize("swap", [None, 20, 400])

@@ -26,6 +26,7 @@ from kvbench.runners.engine.block_pool import BlockPool
 from kvbench.runners.engine.model import ARCHITECTURES, Model, load_model
 from kvbench.runners.engine.recovery import Recompute
 from kvbench.runners.engine.sequence import Sequence
+from kvbench.runners.engine.transfer import Copy, Ticket
 
 BLOCK_SIZES = (1, 4, 16)
 BUDGETS = (1, 7, 16, 37, 2048)
@@ -96,13 +97,29 @@ def test_hits_that_end_at_every_boundary(model: Model, reference: Reference, blo
             assert (second[0].device_hit, second[0].host_hit) == (on_device, in_host)
 
 
-def test_a_host_hit_may_start_inside_a_chunk(model: Model, reference: Reference) -> None:
+def test_two_prompts_that_are_written_in_long_runs_in_one_step(model: Model, reference: Reference) -> None:
+    engine = WatchedEngine(model)
+    prompts = [(draw(length, length), 3) for length in (attention.LONG_RUN + 6, attention.LONG_RUN + 9)]
+    assert_equal(reference, engine, engine.run(prompts, concurrency=2))
+    assert engine.batches[0] == [attention.LONG_RUN + 6, attention.LONG_RUN + 9]
+
+
+def test_a_host_hit_may_start_inside_a_chunk(model: Model, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = WatchedEngine(model, host=128)
     prompt = draw(5, 50)
     engine.run([(prompt, 1)])
     engine.forget_device(keep=5)
+    loaded: list[int] = []
+    load = engine.transfer.load
+
+    def noted(copies: list[Copy]) -> Ticket:
+        loaded.extend(block for copy in copies for block in copy.blocks)
+        return load(copies)
+
+    monkeypatch.setattr(engine.transfer, "load", noted)
     again = engine.run([(prompt, 4)])
     assert (again[0].device_hit, again[0].host_hit) == (20, 28)  # 20 is inside the chunk of 16 .. 31
+    assert len(loaded) == 28 // 4  # what is on the device is not written again
     assert_equal(reference, engine, again)
 
 

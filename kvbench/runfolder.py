@@ -140,6 +140,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     arms = [] if manifest.get("arms") is None else manifest["arms"]
     if not isinstance(arms, list) or not all(isinstance(arm, dict) and isinstance(arm.get("name"), str) for arm in arms):
         raise UsageError(f"{manifest_path}: arms is no list of objects with a name; the file was changed after the run")
+    reasons = [] if manifest.get("reasons") is None else manifest["reasons"]
+    if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
+        raise UsageError(f"{manifest_path}: reasons is no list of sentences; the file was changed after the run")
     return manifest
 
 

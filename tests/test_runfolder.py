@@ -196,6 +196,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("environment", [1], "environment is no object"),
         ("arms", {"none": 1}, "arms is no list of objects with a name"),
         ("arms", ["none"], "arms is no list of objects with a name"),
+        ("reasons", 3, "reasons is no list of sentences"),
         ("arms", [{"command": None}], "arms is no list of objects with a name"),
     ],
 )

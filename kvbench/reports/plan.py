@@ -81,8 +81,8 @@ def _size_cells(plan: Plan, count: Count) -> Iterator[list[str]]:
     def units(size: Size, name: str) -> str:
         return "" if plan.profile == "documents" else f"{size.units:,} {name}"
 
-    holds = f"holds {plan.pool_documents:,} documents"
-    yield line("working set", f"{plan.documents:,} documents", plan.working_set)
+    holds = f"holds {_documents(plan.pool_documents)}"
+    yield line("working set", _documents(plan.documents), plan.working_set)
     yield line("device pool", ", ".join(part for part in (units(plan.pool, "blocks"), holds) if part), plan.pool)
     if plan.smallest_hit is not None and plan.smallest_all is not None:
         yield line("smallest pool", f"{plan.headline} hits at all", plan.smallest_hit)
@@ -109,6 +109,10 @@ def _curve_cells(row: CurveRow, plan: Plan, count: Count, timed: bool) -> list[s
     name = next((name for size, name in reversed(names) if size is not None and size.units == row.pool.units), "")
     rates = [_share(found.none_rate), _share(found.cpu_rate)]
     return [name, count(row.pool.tokens), f"{row.pool.gib:,.2f}", *rates, *shown, _share(row.lru_rate), _share(row.best_rate)]
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document{'' if count == 1 else 's'}"
 
 
 def _decimal(value: float | None) -> str:

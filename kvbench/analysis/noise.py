@@ -98,16 +98,25 @@ def _of_several_runs(known: Known) -> Iterator[Noise]:
         yield _half_way(own, of_arm, min(len(of_arm), 2))
 
 
-def _of_two_runs(known: Known) -> list[Noise]:
+def _of_two_runs(known: Known) -> Iterator[Noise]:
     """Drawn to all passes; it rests on as many repeats as there are arms more: passes of one arm and repeat follow each other, so they are
-    no samples of their own. Between the runs: how far the changes lie apart beyond what repeats explain, over the passes of the arm or of
-    all, where that is less: a change of an arm as a whole does not hide itself, nor does one of a few passes.
-    At most :data:`MOST_BETWEEN`."""
+    no samples of their own."""
     arms = len({sides.arm for sides, _ in known})
-    shared = [(sides, _half_way(own, [noise for _, noise in known], arms)) for sides, own in known]
-    apart = _apart(shared, _robust_variance)
-    of_arm = {arm: _apart([one for one in shared if one[0].arm == arm], _variance) for arm in {sides.arm for sides, _ in shared}}
-    return [replace(noise, between=min(apart / 2, of_arm[sides.arm] / 2, MOST_BETWEEN)) for sides, noise in shared]
+    within = [(sides, _half_way(own, [noise for _, noise in known], arms)) for sides, own in known]
+    between = _between_two_runs(within)
+    return (replace(noise, between=between[sides.arm]) for sides, noise in within)
+
+
+def _between_two_runs(known: Known) -> dict[str, float]:
+    """The variance between two runs, by arm: how far the changes lie apart beyond what repeats explain.
+
+    Over the passes of the arm or of all, where that is less, so that a change of an arm as a whole does not hide itself, nor does one of a
+    few passes; at most :data:`MOST_BETWEEN`.
+    """
+    of_all = _apart(known, _robust_variance)
+    arms = {sides.arm for sides, _ in known}
+    of_arm = {arm: _apart([one for one in known if one[0].arm == arm], _variance) for arm in arms}
+    return {arm: min(of_all / 2, of_arm[arm] / 2, MOST_BETWEEN) for arm in arms}
 
 
 def _apart(known: Known, variance: Callable[[Sequence[float]], float]) -> float:

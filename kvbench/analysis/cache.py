@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from kvbench.analysis.latency import timed
-from kvbench.analysis.logfile import LOG
 from kvbench.analysis.setup import Setup
 
 SOURCES = ("computed", "partial", "host hit", "device hit", "unknown")
@@ -70,8 +69,7 @@ def sources(frame: pd.DataFrame, setup: Setup) -> pd.Series[str]:
     device, host, computed = frame["device"], frame["host"], frame["computed"]
     question, block = setup.question_tokens or 0, setup.block_size or 0
     from_host = host > 0
-    of_log = setup.config.get("experiment") == LOG
-    left = np.inf if of_log else np.where(from_host, question + (setup.chunk_tokens or block), question + block)
+    left = np.inf if setup.of_log else np.where(from_host, question + (setup.chunk_tokens or block), question + block)
     known = [device.isna() | host.isna() | computed.isna(), device + host == 0, computed > left, from_host]
     return pd.Series(np.select(known, ["unknown", "computed", "partial", "host hit"], "device hit"), index=frame.index, dtype="object")
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from kvbench.batch_config import BATCH_EXPERIMENTS
 
+LOG = "log"
+"""The experiment of a run that is somebody's log."""
+
 IN_ORDER = frozenset({"sequential", "repeat"})
 """Passes that read the documents in the order of the first reading."""
 
@@ -55,7 +58,7 @@ class Setup:
     @property
     def of_log(self) -> bool:
         """Whether the run is somebody's log, which no option of ours can repeat."""
-        return self.config.get("experiment") == "log"
+        return self.config.get("experiment") == LOG
 
     @property
     def tiered(self) -> bool:

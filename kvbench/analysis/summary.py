@@ -27,10 +27,9 @@ from kvbench.analysis.controls import Controls, read_controls
 from kvbench.analysis.frame import pass_labels, request_frame
 from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
 from kvbench.analysis.limits import limits
-from kvbench.analysis.logfile import LOG
 from kvbench.analysis.prediction import Agreement, Foreseen, compare, foreseen, with_prediction
 from kvbench.analysis.schedule import ScheduledRow, scheduled_rows
-from kvbench.analysis.setup import Setup, read_setup
+from kvbench.analysis.setup import LOG, Setup, read_setup
 from kvbench.analysis.speedup import FirstRead, Speedup, first_read, speedup
 from kvbench.analysis.stalls import Stalls, stalls_of
 from kvbench.calibration import calibrate, describe_fit
@@ -161,7 +160,7 @@ def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) ->
     far = tuple(spread.outliers(frame, setup)) if measures_tiers else ()
     outliers = {(row.arm, row.pass_index): row.count for row in far}
     rows = tuple(_pass_rows(run, frame, labels, setup, outliers)) if setup.tiered else ()
-    one_pass_log = setup.config.get("experiment") == LOG and len(labels) == 1  # nothing says that it is a first read
+    one_pass_log = setup.of_log and len(labels) == 1  # nothing says that it is a first read
     costs = tuple(_first_reads(frame, setup)) if measures_tiers and not one_pass_log else ()
     measured = [_measured(row) for row in rows]
     short, wasted, shared = pressure.rows(run, setup), fragmentation.rows(run, setup), sharing.rows(run, setup)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvbench.analysis import fragmentation_checks, pressure_checks, replay, servers, sharing_checks
-from kvbench.analysis.logfile import LOG
 from kvbench.analysis.prediction import compare
 from kvbench.analysis.setup import IN_ORDER, Setup, read_setup
 from kvbench.calibration import fit_notes
@@ -73,7 +72,7 @@ def _warm_first_pass(run: Run, setup: Setup) -> Iterator[str]:
     The first reading, so that ``zipf`` as first pass, which reads a document twice, is checked as well. A prompt found whole is no hit, of
     which the last token is always computed: it was shared with another answer to it. A log claims no cold start.
     """
-    if setup.config.get("experiment") == LOG or setup.own_documents or setup.config.get("overlap", 0) > 0:
+    if setup.of_log or setup.own_documents or setup.config.get("overlap", 0) > 0:
         return
     read: set[tuple[Any, ...]] = set()
     warm: dict[str, list[Line]] = {}

@@ -109,14 +109,24 @@ def test_another_kind_of_status_is_an_error(content: dict[str, Any]) -> None:
         read_status(client, URL)
 
 
-def clearing(answer: httpx.Response, left: int) -> httpx.Client:
+def clearing(answer: httpx.Response, left: int, posted: list[str] | None = None) -> httpx.Client:
     status = httpx.Response(200, json=with_values(total_object_count=left))
-    return client_for(lambda request: answer if request.method == "POST" else status)
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            if posted is not None:
+                posted.append(request.url.path)
+            return answer
+        return status
+
+    return client_for(respond)
 
 
 def test_clearing() -> None:
-    with clearing(httpx.Response(200, json={"status": "ok", "cleared": {"tier": "l1"}}), 0) as client:
+    posted: list[str] = []
+    with clearing(httpx.Response(200, json={"status": "ok", "cleared": {"tier": "l1"}}), 0, posted) as client:
         clear(client, URL)
+    assert len(posted) == 1
 
 
 @pytest.mark.parametrize(
@@ -134,8 +144,15 @@ def test_a_clear_that_clears_nothing_is_an_error(answer: httpx.Response, left: i
 
 
 def test_resetting() -> None:
-    with client_for(lambda _: httpx.Response(200, json={"success": True})) as client:
+    asked: list[tuple[str, str]] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        asked.append((request.method, request.url.path))
+        return httpx.Response(200, json={"success": True})
+
+    with client_for(respond) as client:
         reset_prefix_cache(client, URL)
+    assert asked == [("POST", "/reset_prefix_cache")]
 
 
 @pytest.mark.parametrize(

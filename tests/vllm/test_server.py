@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from lives import HERE, MARK, alive, all_gone, scripted
@@ -45,8 +46,10 @@ def test_a_server_answers_and_its_log_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_server_that_takes_its_time_is_awaited(tmp_path: Path) -> None:
-    with Server(scripted("late", tmp_path), grace_s=5) as server:
+    spec = scripted("late", tmp_path)
+    with Server(spec, grace_s=5) as server:
         server.await_ready(20)
+        assert httpx.get(spec.health_url).is_success
 
 
 def test_an_early_death_is_noticed_at_once_and_explained(tmp_path: Path) -> None:

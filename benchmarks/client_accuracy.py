@@ -29,12 +29,12 @@ from unittest import mock
 import httpx
 import numpy as np
 
-from kvbench.records import Place, RequestRecord
 from kvbench.runners.base import Clock, ClosedLoop, Request
-from kvbench.runners.vllm import client as client_module
-from kvbench.runners.vllm.client import Client
-from kvbench.runners.vllm.event_loop import new_event_loop
-from kvbench.runners.vllm.exchange import Exchange
+from kvbench.runners.http import client as client_module
+from kvbench.runners.http.client import Client
+from kvbench.runners.http.event_loop import new_event_loop
+from kvbench.runners.http.exchange import Exchange
+from kvbench.runs.records import Place, RequestRecord
 from lines import add_output, write_line
 
 

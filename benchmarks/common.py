@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kvbench.runners.engine.engine import Engine, EngineConfig
-from kvbench.runners.engine.model import Model, load_model
+from kvbench.runners.engine.model.model import Model, load_model
 from kvbench.workloads.draws import Draws
 from lines import add_output, write_line
 

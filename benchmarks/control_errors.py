@@ -14,7 +14,7 @@ from dataclasses import asdict
 import numpy as np
 
 from compare_errors import NOISE, NOISIER_HITS, Noise, Times
-from kvbench.analysis.controls import LEAST_REPEATS, Verdict, judge
+from kvbench.summary.controls import LEAST_REPEATS, Verdict, judge
 from lines import add_output, write_line
 
 DOCS = 4

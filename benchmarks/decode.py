@@ -20,9 +20,9 @@ from transformers.cache_utils import DynamicLayer
 
 from common import engine, interleaved, load, median_ms, parse, ratios, reference, report
 from kvbench.runners.engine.engine import Engine
-from kvbench.runners.engine.key_chain import KeyChain
-from kvbench.runners.engine.model import Model
-from kvbench.runners.engine.sequence import Sequence
+from kvbench.runners.engine.kv.key_chain import KeyChain
+from kvbench.runners.engine.model.model import Model
+from kvbench.runners.engine.scheduling.sequence import Sequence
 
 SEQUENCES, CONTEXT, BLOCK, STEPS = 8, 4096, 16, 4
 

@@ -17,17 +17,17 @@ from typing import Any
 
 import torch
 
-from kvbench.analysis.summary import summarise
-from kvbench.config import load_config
-from kvbench.environment import describe_machine
-from kvbench.experiments.session import run
-from kvbench.experiments.watcher import Silent
+from kvbench.config.run import load_config
 from kvbench.reports import terminal
-from kvbench.runfolder import read_run
 from kvbench.runners.engine.engine import Engine, EngineConfig
-from kvbench.runners.engine.kv_store import KVStore
-from kvbench.runners.engine.model import Model, load_model
-from kvbench.runners.engine.transfer import Copy, make_transfer
+from kvbench.runners.engine.kv.kv_store import KVStore
+from kvbench.runners.engine.kv.transfer import Copy, make_transfer
+from kvbench.runners.engine.model.model import Model, load_model
+from kvbench.runs.machine import describe_machine
+from kvbench.runs.run_folder import read_run
+from kvbench.session.session import run
+from kvbench.session.watcher import Silent
+from kvbench.summary.summary import summarise
 from kvbench.workloads.draws import Draws
 
 POOL, BLOCK, CHUNK, TOKENS, ROUNDS = 21520, 16, 256, 5003, 7

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kvbench.environment import describe_machine
+from kvbench.runs.machine import describe_machine
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

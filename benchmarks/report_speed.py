@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbench.runfolder import FORMAT
+from kvbench.runs.run_folder import FORMAT
 from lines import add_output, write_line
 
 ARMS, PASSES, REPEATS = ("none", "cpu"), ("sequential", "repeat", "reverse"), 5

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 
 from common import interleaved, load, median_ms, parse, report
-from kvbench.runners.engine import huge_pages
-from kvbench.runners.engine.kv_store import KVStore
-from kvbench.runners.engine.transfer import Copy, CpuTransfer
+from kvbench.runners.engine.kv import huge_pages
+from kvbench.runners.engine.kv.kv_store import KVStore
+from kvbench.runners.engine.kv.transfer import Copy, CpuTransfer
 
 BLOCK, CHUNK_BLOCKS, CHUNKS, POOL_BLOCKS, SOURCES = 16, 16, 19, 1345, 4
 RUN_LENGTHS = (304, 64, 16, 4, 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 from common import load, parse, prompt, report
 from kvbench.runners.engine.engine import Engine, EngineConfig
-from kvbench.runners.engine.model import Model
+from kvbench.runners.engine.model.model import Model
 
 BATCH, PROMPT, STEPS, BLOCK, BUDGET = 32, 256, 64, 16, 4096
 BLOCKS_EACH = (PROMPT + 2 * STEPS) // BLOCK + 1

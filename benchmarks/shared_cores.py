@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kvbench.environment import describe_machine
+from kvbench.runs.machine import describe_machine
 
 SETTINGS = {
     "spin 300000": {"GOMP_SPINCOUNT": "300000"},

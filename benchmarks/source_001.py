@@ -11,14 +11,14 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from kvbench.config import RunConfig
-from kvbench.experiments.cyclic import make_cyclic
+from kvbench.config.run import RunConfig
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS
+from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.models.shapes import SHAPES
-from kvbench.rates import Rates
 from kvbench.runners.profiles import VLLM
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
-from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS
+from kvbench.runs.rates import Rates
 
 DOCUMENT_MS, LOAD_MS, LOADED, DEVICE_HIT_MS = 560.0, 8.5, 4864, 30.0
 """The three numbers: to compute a document of 5,011 tokens; to load 4,864 tokens (8 to 9 ms); of a request that hits the device."""

@@ -16,9 +16,9 @@ from collections.abc import Callable
 import torch
 
 from common import interleaved, load, median_ms, parse, report
-from kvbench.runners.engine import huge_pages
-from kvbench.runners.engine.kv_store import KVStore
-from kvbench.runners.engine.transfer import CpuTransfer, SwapCopy
+from kvbench.runners.engine.kv import huge_pages
+from kvbench.runners.engine.kv.kv_store import KVStore
+from kvbench.runners.engine.kv.transfer import CpuTransfer, SwapCopy
 
 BLOCK, POOL_BLOCKS, SOURCES = 16, 1345, 4
 HISTORIES = (1024, 4096)

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from common import PAIRS, engine, interleaved, load, prompt, report
-from kvbench.runners.engine.model import Model
+from kvbench.runners.engine.model.model import Model
 from lines import add_output
 from vllm_server import complete_all, frozen, vllm_server
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from folders import save_model, save_tokenizer
+from tests.folders import save_model, save_tokenizer
 
 
 def pytest_configure() -> None:

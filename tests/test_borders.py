@@ -17,9 +17,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 ENGINE_ONLY = ("torch", "transformers", "safetensors")
 ONLY_IN = dict.fromkeys(ENGINE_ONLY, ("runners/engine",)) | {
-    "httptools": ("runners/vllm", "testing"),
-    "uvloop": ("runners/vllm", "testing"),
-    "httpx": ("runners/vllm",),
+    "httptools": ("runners/http", "testing"),
+    "uvloop": ("runners/http", "testing"),
+    "httpx": ("runners/http", "runners/servers", "runners/vllm"),
     "ray": ("sweeps",),
 }
 """Package, and the folders that may import it, at the top or inside a function. The timed client and the fake server it is held against
@@ -70,7 +70,7 @@ def test_everything_but_the_engine_is_imported_without_torch() -> None:
         for file in FILES
         if not any(file.is_relative_to(PACKAGE / room) for room in ("runners/engine", "testing")) and not file.stem.startswith("__")
     ]
-    assert {"kvbench.analysis.summary", "kvbench.reports.terminal", "kvbench.cli.run", "kvbench.experiments.session"} <= set(names)
+    assert {"kvbench.summary.summary", "kvbench.reports.terminal", "kvbench.cli.run", "kvbench.session.session"} <= set(names)
     heavy = set(ENGINE_ONLY)
     code = f"import sys, importlib; [importlib.import_module(name) for name in {names}]; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.analysis.latency import timed
-from kvbench.analysis.setup import Setup
+from kvbench.analysis.run_info import Setup
 
 SOURCES = ("computed", "partial", "host hit", "device hit", "unknown")
 """Where a prompt came from, in the order in which tables show it."""
@@ -35,7 +35,7 @@ def tokens_of_pass(requests: pd.DataFrame, finished: set[int]) -> Tokens:
     """Tokens of one pass of one arm: what one repeat shows when all repeats agree, else their rounded mean.
 
     Args:
-        requests: the pass's rows of :func:`kvbench.analysis.frame.request_frame`; failed ones are left out.
+        requests: the pass's rows of :func:`kvbench.analysis.request_table.request_frame`; failed ones are left out.
         finished: repeats that finished this pass. If there are any, a repeat that was cut short is left out too.
     """
     counted = ~requests["failed"].to_numpy()

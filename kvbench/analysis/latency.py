@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pandas as pd
 
-from kvbench.runfolder import Run
+from kvbench.runs.run_folder import Run
 
 P90_NEEDS = 64
 P99_NEEDS = 662

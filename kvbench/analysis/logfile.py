@@ -15,10 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis.setup import LOG
+from kvbench.analysis.run_info import LOG
 from kvbench.errors import UsageError
-from kvbench.records import Place, RequestRecord
-from kvbench.runfolder import Run
+from kvbench.runs.records import Place, RequestRecord
+from kvbench.runs.run_folder import Run
 
 COLUMNS = ("ttft", "ttft_s", "arm", "pass", "repeat", "doc", "error", "prompt", "device", "host", "computed")
 """What ``--map NAME=COLUMN`` can name: TTFT in milliseconds or in seconds; where a request belongs; why it failed; tokens by tier."""

@@ -12,15 +12,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from kvbench.analysis.cache import SOURCES, sources
-from kvbench.analysis.frame import pass_labels, request_frame
 from kvbench.analysis.latency import timed
 from kvbench.analysis.prediction import with_prediction
-from kvbench.analysis.setup import Setup, read_setup
-from kvbench.analysis.sharing import HeldSteps, held_steps
+from kvbench.analysis.request_table import pass_labels, request_frame
+from kvbench.analysis.run_info import Setup, read_setup
 from kvbench.analysis.stalls import long_gaps
 from kvbench.analysis.timeline import Timeline, timelines
-from kvbench.rates import Rates
-from kvbench.runfolder import Run
+from kvbench.experiments.sharing.metrics import HeldSteps, held_steps
+from kvbench.runs.rates import Rates
+from kvbench.runs.run_folder import Run
 
 MOST_PLACES = 120
 """Places of a pass that are shown; where it has more, neighbours are shown as one, by their median."""

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from kvbench.analysis.cache import Tokens
-from kvbench.rates import Rates
-from kvbench.runfolder import Run
+from kvbench.runs.rates import Rates
+from kvbench.runs.run_folder import Run
 
 _PLACE = ["arm", "repeat", "pass_index", "position"]
 _TIERS = ["device", "host", "computed"]
@@ -84,7 +84,7 @@ def with_prediction(frame: pd.DataFrame, run: Run, rates: Rates | None) -> pd.Da
     """The requests, and of each what was predicted: ``foreseen_device``, ``_host``, ``_computed``, ``_ttft_ms``, ``exact``; else NaN.
 
     Args:
-        frame: :func:`kvbench.analysis.frame.request_frame`.
+        frame: :func:`kvbench.analysis.request_table.request_frame`.
         rates: what turns predicted tokens into a TTFT where the run itself had no rates.
     """
     columns = [*_PLACE, *_FORESEEN, "foreseen_ttft_ms", "exact"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvbench.analysis.latency import Statistics, statistics
-from kvbench.analysis.setup import Setup
-from kvbench.runfolder import Run
+from kvbench.analysis.run_info import Setup
+from kvbench.runs.run_folder import Run
 
 
 @dataclass(frozen=True, slots=True)

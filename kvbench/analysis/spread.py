@@ -12,7 +12,7 @@ import pandas as pd
 
 from kvbench.analysis.cache import sources
 from kvbench.analysis.latency import Statistics, statistics, timed
-from kvbench.analysis.setup import Setup
+from kvbench.analysis.run_info import Setup
 
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles at which an outlier begins: Tukey's outer fence (Exploratory Data Analysis, 1977)."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kvbench.runfolder import Run
+from kvbench.runs.run_folder import Run
 
 MULTIPLE = 50.0
 """Over HTTP nobody says which gap is a preemption: a gap above so many of the request's own median gaps counts as one. Chunks of others'

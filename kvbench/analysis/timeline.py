@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-from kvbench.analysis.frame import pass_labels
-from kvbench.analysis.setup import read_setup
+from kvbench.analysis.request_table import pass_labels
+from kvbench.analysis.run_info import read_setup
 from kvbench.analysis.stalls import long_gaps
-from kvbench.runfolder import Run, read_events
+from kvbench.runs.run_folder import Run, read_events
 
 QUEUED, PREFILL, DECODE = "queued", "prefill", "decode"
 WAITING, SWAPPING, RESTORING = "preempted (waiting for room)", "swapping out", "restoring"

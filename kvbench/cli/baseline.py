@@ -15,7 +15,7 @@ from kvbench.errors import Untrusted, UsageError
 EXAMPLE = "kvbench baseline runs/first -o baseline.json"
 
 ENOUGH_RUNS = 3
-"""Runs from which on it can be told how much they differ (:data:`kvbench.analysis.noise.LEAST_FREEDOM`)."""
+"""Runs from which on it can be told how much they differ (:data:`kvbench.compare.noise.LEAST_FREEDOM`)."""
 
 
 def build() -> TyperCommand:
@@ -42,9 +42,9 @@ def baseline(
 
     Exit codes: 0 done, 2 wrong use, or runs of different setups, 4 a run not to be trusted.
     """
-    from kvbench.analysis.baseline import reduce
-    from kvbench.analysis.baseline_file import write_baseline
-    from kvbench.runfolder import read_run
+    from kvbench.compare.baseline import reduce
+    from kvbench.compare.baseline_file import write_baseline
+    from kvbench.runs.run_folder import read_run
 
     if len({path.resolve() for path in run_dirs}) < len(run_dirs):
         raise UsageError("RUN_DIR: the same run is named twice; several runs are to tell how much they differ")

@@ -1,4 +1,4 @@
-"""The options of a command, generated from the fields of its configuration (:mod:`kvbench.settings`).
+"""The options of a command, generated from the fields of its configuration (:mod:`kvbench.config.settings`).
 
 Every option is taken as text, ``None`` where it is not given, and only what was given reaches the configuration, which parses it.
 """
@@ -13,7 +13,7 @@ import typer
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
-from kvbench.settings import Setting, Settings, flag
+from kvbench.config.settings import Setting, Settings, flag
 
 PANELS = ("Workload", "Requests at once", "Model and pool", "Host tier", "Engine", "Simulator", "vLLM server", "Times", "Run")
 

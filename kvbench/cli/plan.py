@@ -11,8 +11,8 @@ from typer.core import TyperCommand
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.cli.options import only_given, with_options
+from kvbench.config.settings import load
 from kvbench.planning.config import PlanConfig
-from kvbench.settings import load
 
 EXAMPLE = "kvbench plan --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570000"
 

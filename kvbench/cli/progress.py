@@ -8,8 +8,8 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kvbench.experiments.watcher import Silent, Watcher
-from kvbench.records import RequestRecord
+from kvbench.runs.records import RequestRecord
+from kvbench.session.watcher import Silent, Watcher
 
 
 def watcher(quiet: bool) -> Watcher:

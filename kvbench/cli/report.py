@@ -14,10 +14,10 @@ from kvbench.cli.commands import build_command
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvbench.analysis.side_by_side import SideBySide
-    from kvbench.analysis.summary import Summary
     from kvbench.reports.run_plots import Plot
-    from kvbench.runfolder import Run
+    from kvbench.runs.run_folder import Run
+    from kvbench.summary.side_by_side import SideBySide
+    from kvbench.summary.summary import Summary
 
 EXAMPLE = "kvbench report runs/first --format markdown -o table.md"
 
@@ -83,9 +83,9 @@ def report(
     Always exits with 0 if it could be read; what speaks against trusting it stands in the report.
     """
     from kvbench.analysis.logfile import parse_map, read_logs
-    from kvbench.analysis.side_by_side import side_by_side
-    from kvbench.runfolder import read_run
-    from kvbench.sweepfolder import is_sweep
+    from kvbench.runs.run_folder import read_run
+    from kvbench.runs.sweep_folder import is_sweep
+    from kvbench.summary.side_by_side import side_by_side
 
     if not run_dirs and not csv:
         raise UsageError("Missing argument 'RUN_DIR': name a run folder, or a log (--csv FILE)")
@@ -108,8 +108,8 @@ def report(
 
 def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_repeat: bool) -> str:
     """The report as text; the plots go into their folder."""
-    from kvbench.analysis.summary import summarise
     from kvbench.reports import markdown, tabular, terminal
+    from kvbench.summary.summary import summarise
 
     page = format == "html"
     summary = summarise(run, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page)
@@ -130,7 +130,7 @@ def _render_several(side: SideBySide, format: str, plots: Path | None, full: boo
 
     drawn: tuple[Plot, ...] = ()
     if format == "html" or plots is not None:
-        from kvbench.reports.crossover_plot import crossover_plots  # late: matplotlib
+        from kvbench.experiments.pressure.crossover_plot import crossover_plots  # late: matplotlib
         from kvbench.reports.curve import curve
 
         drawn = (*crossover_plots(side.crossover), *curve(side))

@@ -14,11 +14,11 @@ from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.cli.options import only_given, with_options
 from kvbench.cli.termination import terminable
-from kvbench.config import RunConfig, load_config
+from kvbench.config.run import RunConfig, load_config
 from kvbench.errors import RunFailed, Untrusted, UsageError
 
 if TYPE_CHECKING:
-    from kvbench.experiments.session import Finished
+    from kvbench.session.session import Finished
     from kvbench.sweeps.points import Planned
 
 EXAMPLE = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs/first"
@@ -106,9 +106,9 @@ def run(
     with terminable():
         finished = _measure(config, out, quiet, command)
     # Late, so that help and wrong use do not wait for pandas.
-    from kvbench.analysis.summary import summarise
     from kvbench.reports import tabular, terminal
-    from kvbench.runfolder import read_run
+    from kvbench.runs.run_folder import read_run
+    from kvbench.summary.summary import summarise
 
     summary = summarise(read_run(finished.path), per_document)
     output.write(tabular.to_json(summary) if as_json else terminal.render(summary))
@@ -128,8 +128,8 @@ def _run_sweep(planned: Planned, out: Path | None, ray: str | None, quiet: bool,
     Raises:
         RunFailed: none of the points could be done.
     """
-    from kvbench.experiments import session
-    from kvbench.sweepfolder import SweepFolder
+    from kvbench.runs.sweep_folder import SweepFolder
+    from kvbench.session import session
 
     def tell(line: str) -> None:
         if not quiet:
@@ -155,7 +155,7 @@ def _measure(config: RunConfig, out: Path | None, quiet: bool, command: list[str
     """One run, also as a point of a sweep, here or on another machine."""
     # Late, so that help and wrong use do not wait for the engine and for rich.
     from kvbench.cli import progress
-    from kvbench.experiments import session
+    from kvbench.session import session
 
     return session.run(config, out, progress.watcher(quiet), command)
 
@@ -167,9 +167,9 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
         RunFailed: a point could not be done.
         Untrusted: one is not to be trusted.
     """
-    from kvbench.analysis.side_by_side import side_by_side
     from kvbench.reports import side_by_side as report
     from kvbench.reports import tabular
+    from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
     output.write(tabular.json_of_several(side) if as_json else report.to_terminal(side, full=False))

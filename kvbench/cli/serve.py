@@ -174,7 +174,7 @@ def _log_folder(given: Path | None) -> Path:
 
 def _describe(servers: ArmServers, folder: Path) -> str:
     """Addresses, sizes, and what to copy."""
-    from kvbench.runners.vllm.calls import open_client
+    from kvbench.runners.http.admin_api import open_client
     from kvbench.runners.vllm.counters import scrape, served_model
     from kvbench.runners.vllm.launch_display import shell_line
     from kvbench.runners.vllm.tiers import TIERS

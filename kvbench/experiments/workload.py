@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kvbench.records import Place
 from kvbench.runners.base import ArmSetup, Pace, Request
+from kvbench.runs.records import Place
 from kvbench.workloads.passes import Pass
 
 

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvbench.config import RunConfig
+from kvbench.config.run import RunConfig
+from kvbench.config.settings import flag
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.result import Command
-from kvbench.settings import flag
 
 TIER = "cpu"
 

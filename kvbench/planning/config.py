@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kvbench.config import VLLM
-from kvbench.settings import Setting
-from kvbench.study_config import (
+from kvbench.config.run import VLLM
+from kvbench.config.settings import Setting
+from kvbench.config.study import (
     CYCLIC,
     DEFAULT_BLOCK_SIZE,
     DEFAULT_DOCS,

@@ -9,8 +9,8 @@ from kvbench.errors import UsageError
 from kvbench.planning.result import CurvePass, CurveRow, Size
 from kvbench.planning.sizes import Pools
 from kvbench.planning.study import Reading, Study
-from kvbench.rates import Rates
 from kvbench.runners.simulator.simulator import TierTokens
+from kvbench.runs.rates import Rates
 
 BEYOND = 1.1
 """How far a curve goes past the pool in which everything hits, or past the plan's own, if that is larger."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed, UsageError
-from kvbench.masking import mask_login
 from kvbench.models.shapes import SHAPES
 from kvbench.planning.result import Server
 
@@ -43,7 +43,7 @@ def ask_server(url: str) -> ServerFacts:
         UsageError: it is no address.
         RunFailed: nobody answers, or not as vLLM does.
     """
-    from kvbench.runners.vllm.calls import open_client
+    from kvbench.runners.http.admin_api import open_client
     from kvbench.runners.vllm.counters import scrape, served_model
 
     address = url.rstrip("/").removesuffix("/v1").removesuffix("/metrics")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, given_or
 from kvbench.errors import UsageError
-from kvbench.experiments.cyclic import make_cyclic
+from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.experiments.workload import Size as RequestSize
 from kvbench.experiments.workload import Workload
 from kvbench.models.kv_size import KVSize, kv_size, read_vocab
@@ -15,9 +16,8 @@ from kvbench.planning.result import Size, UsedRates
 from kvbench.planning.server import ServerFacts, ask_server
 from kvbench.planning.study import Study, make_study
 from kvbench.planning.used_rates import find_rates
-from kvbench.rates import Rates
 from kvbench.runners.profiles import PROFILES
-from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, given_or
+from kvbench.runs.rates import Rates
 
 VOCAB = 32_000
 """Token ids are below it where no model says; hits do not depend on it."""

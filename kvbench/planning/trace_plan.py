@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, given_or
 from kvbench.errors import UsageError
 from kvbench.models.kv_size import kv_size
 from kvbench.planning.config import PlanConfig
@@ -17,7 +18,6 @@ from kvbench.planning.windows import Timeline, Window
 from kvbench.runners.simulator.block_trace import Integers
 from kvbench.runners.simulator.replay import most_hits
 from kvbench.runners.simulator.stack_distance import HitCurve, curve_of, smallest_capacities
-from kvbench.study_config import DEFAULT_BLOCK_SIZE, given_or
 from kvbench.workloads.prompt_text import PromptText
 from kvbench.workloads.trace import UNKNOWN, Trace, load_trace
 from kvbench.workloads.tracefile import TraceFile

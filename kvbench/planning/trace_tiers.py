@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, given_or
 from kvbench.errors import UsageError
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import footprints
 from kvbench.runners.profiles import PROFILES, HostRules
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.simulator import BlockSimulator, Capacity, Footprint, TierTokens
-from kvbench.study_config import DEFAULT_BLOCK_SIZE, given_or
 from kvbench.workloads.trace import Trace
 
 

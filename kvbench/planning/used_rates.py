@@ -6,7 +6,7 @@ from typing import cast
 
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.result import UsedRates
-from kvbench.rates import Rates
+from kvbench.runs.rates import Rates
 
 
 def find_rates(config: PlanConfig, model: str | None) -> UsedRates | None:
@@ -22,8 +22,8 @@ def find_rates(config: PlanConfig, model: str | None) -> UsedRates | None:
         if config.prefill_rate is None or config.restore_rate is None:
             return None
         return UsedRates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0, None, None, None, ())
-    from kvbench.calibration import complete, describe_fit, fit_notes
-    from kvbench.runfolder import read_run
+    from kvbench.runs.calibration import complete, describe_fit, fit_notes
+    from kvbench.runs.run_folder import read_run
 
     given = Rates(config.prefill_rate, config.restore_rate)
     run = read_run(config.calibrate)

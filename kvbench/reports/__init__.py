@@ -1,1 +1,1 @@
-"""Formats of the one summary (:class:`kvbench.analysis.summary.Summary`): each is a function from a summary to text."""
+"""Formats of the one summary (:class:`kvbench.summary.summary.Summary`): each is a function from a summary to text."""

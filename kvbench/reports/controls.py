@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvbench.analysis.controls import ControlRow
-from kvbench.analysis.summary import Summary
 from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting
+from kvbench.summary.controls import ControlRow
+from kvbench.summary.summary import Summary
 
 
 def controls_table(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:

@@ -9,13 +9,13 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from kvbench.analysis.reading import milliseconds, times
-from kvbench.analysis.side_by_side import SideBySide
-from kvbench.analysis.summary import PassRow
+from kvbench.experiments.tiers.sentences import milliseconds, times
 from kvbench.reports.plots import svg
 from kvbench.reports.run_plots import ARMS, WIDTH, Plot
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
 from kvbench.reports.themed import THEME, inline, printable
+from kvbench.summary.side_by_side import SideBySide
+from kvbench.summary.summary import PassRow
 
 ROOM = 2.0
 """How many times as high as its highest point an axis is at most: a wide interval would flatten all that there is to see."""

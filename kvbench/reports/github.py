@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvbench.analysis.compare import Comparison
-from kvbench.analysis.verdict import Verdict
+from kvbench.compare.comparison import Comparison
+from kvbench.compare.verdict import Verdict
 from kvbench.reports import comparison as report
 
 LIMIT = 1024 * 1024

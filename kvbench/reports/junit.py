@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from kvbench.analysis.compare import Comparison, Line
-from kvbench.analysis.thresholds import Outcome
-from kvbench.analysis.verdict import Verdict
+from kvbench.compare.comparison import Comparison, Line
+from kvbench.compare.thresholds import Outcome
+from kvbench.compare.verdict import Verdict
 from kvbench.reports import comparison as report
 
 _SUITE = "kvbench compare"

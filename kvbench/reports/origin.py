@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.runfolder import Run
+from kvbench.runs.run_folder import Run
 
 
 @dataclass(frozen=True, slots=True)

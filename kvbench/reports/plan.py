@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from kvbench.analysis.reading import times
+from kvbench.experiments.tiers.sentences import times
 from kvbench.planning.result import CurveRow, PassRow, Plan, Size
 from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
 

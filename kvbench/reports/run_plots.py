@@ -12,13 +12,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kvbench.analysis.points import GAP, ForeseenPoints, PassPoints, Points
-from kvbench.analysis.reading import milliseconds
-from kvbench.analysis.summary import PassRow, Summary
-from kvbench.reports.fragmentation_plot import waste_description, waste_figure
+from kvbench.experiments.fragmentation.plots import waste_description, waste_figure
+from kvbench.experiments.sharing.plots import held_description, held_figure
+from kvbench.experiments.tiers.sentences import milliseconds
 from kvbench.reports.plots import CPU, NONE, svg
-from kvbench.reports.sharing_plot import held_description, held_figure
 from kvbench.reports.themed import THEME, inline, printable
 from kvbench.reports.timeline import timeline_description, timeline_figure, timeline_title
+from kvbench.summary.summary import PassRow, Summary
 
 ARMS = (NONE, CPU, "#c2611f", "#2b8050", "#9a5cc6", "#b5495b")
 """Colours of arms, the baseline first; each stands out from white and from near black."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvbench.analysis.crossover import read
-from kvbench.analysis.reading import times
-from kvbench.analysis.side_by_side import OneRun, SideBySide
-from kvbench.analysis.summary import PassRow, Summary
-from kvbench.reports import crossover, markdown, tables, terminal
-from kvbench.reports.batches import batch_tables
+from kvbench.experiments.at_once.tables import batch_tables
+from kvbench.experiments.pressure import crossover_tables as crossover
+from kvbench.experiments.pressure.crossover import read
+from kvbench.experiments.tiers.sentences import times
+from kvbench.reports import markdown, tables, terminal
 from kvbench.reports.layout import MARKDOWN, TERMINAL, UNKNOWN, WIDTH, Count, Style, escaped, fitting, packed, wrapped
-from kvbench.sweepfolder import shown
+from kvbench.runs.sweep_folder import shown
+from kvbench.summary.side_by_side import OneRun, SideBySide
+from kvbench.summary.summary import PassRow, Summary
 
 SPEEDUP = "speedup"
 NONE_SHOWS = "None of these runs shows:"

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kvbench.analysis.crossover import read
-from kvbench.analysis.side_by_side import SideBySide
-from kvbench.reports import crossover, html
+from kvbench.experiments.pressure import crossover_tables as crossover
+from kvbench.experiments.pressure.crossover import read
+from kvbench.reports import html
 from kvbench.reports.layout import HTML
 from kvbench.reports.run_plots import Plot
 from kvbench.reports.side_by_side import beside, differences, own_tables, told
+from kvbench.summary.side_by_side import SideBySide
 
 
 @dataclass(frozen=True, slots=True)

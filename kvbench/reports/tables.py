@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from kvbench.analysis.cache import LoadCost
 from kvbench.analysis.prediction import Agreement, Foreseen
-from kvbench.analysis.reading import times
 from kvbench.analysis.schedule import ScheduledRow
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
-from kvbench.analysis.summary import DocumentRow, PassRow, SourceRow, Summary
+from kvbench.experiments.tiers.sentences import times
 from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
+from kvbench.summary.summary import DocumentRow, PassRow, SourceRow, Summary
 
 SHOWN = 10
 """Requests that differ from the prediction are listed up to so many."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis.fragmentation import Shares
 from kvbench.analysis.prediction import Foreseen
-from kvbench.analysis.side_by_side import SideBySide
-from kvbench.analysis.summary import Summary
-from kvbench.sweepfolder import shown
+from kvbench.experiments.fragmentation.metrics import Shares
+from kvbench.runs.sweep_folder import shown
+from kvbench.summary.side_by_side import SideBySide
+from kvbench.summary.summary import Summary
 
 
 def csv(summary: Summary) -> str:

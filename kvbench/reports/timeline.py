@@ -12,8 +12,8 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from kvbench.analysis import timeline as phase
-from kvbench.analysis.reading import milliseconds
 from kvbench.analysis.timeline import Phase, Timeline, TimelineRow
+from kvbench.experiments.tiers.sentences import milliseconds
 from kvbench.reports.plots import CPU, NONE
 from kvbench.reports.themed import printable
 

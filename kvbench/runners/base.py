@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvbench.records import PassTotals, Place, RequestRecord
+from kvbench.runs.records import PassTotals, Place, RequestRecord
 
 
 @dataclass(frozen=True, slots=True)

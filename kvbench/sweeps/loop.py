@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kvbench.config import RunConfig
+from kvbench.config.run import RunConfig
 from kvbench.errors import Interrupted, KvbenchError
-from kvbench.sweepfolder import Point, SweepFolder
+from kvbench.runs.sweep_folder import Point, SweepFolder
 from kvbench.sweeps.points import Planned
 
 Measure = Callable[[RunConfig, Path], object]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from kvbench.config import RunConfig, load_config
+from kvbench.config.run import RunConfig, load_config
+from kvbench.config.secrets import mask_command
+from kvbench.config.settings import flag
 from kvbench.errors import UsageError
-from kvbench.masking import mask_command
-from kvbench.settings import flag
-from kvbench.sweepfolder import Point, Sweep, shown
+from kvbench.runs.sweep_folder import Point, Sweep, shown
 
 _LONGEST = 60
 """Letters of a value in the name of a folder."""
@@ -34,7 +34,7 @@ def plan_sweep(file: Path | None, given: Mapping[str, Any], words: Sequence[str]
 
     Raises:
         UsageError: more than one sweep, no such option, one that is given too, a value twice, fewer than two; or as
-            :func:`kvbench.config.load_config` for any value.
+            :func:`kvbench.config.run.load_config` for any value.
     """
     if len(words) > 1:
         raise UsageError(

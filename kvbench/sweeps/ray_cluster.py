@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import kvbench
-from kvbench.config import RunConfig
+from kvbench.config.run import RunConfig
 from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
-from kvbench.sweepfolder import Point, SweepFolder
+from kvbench.runs.sweep_folder import Point, SweepFolder
 from kvbench.sweeps.loop import Measure, Tell, interrupted, left_to_do, name_of, reason_of
 from kvbench.sweeps.points import Planned
 

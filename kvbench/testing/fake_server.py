@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 from kvbench.errors import UsageError
-from kvbench.runners.vllm.event_loop import new_event_loop
+from kvbench.runners.http.event_loop import new_event_loop
 from kvbench.testing.fake_caches import CHUNK_TOKENS, FakeCaches
 from kvbench.testing.fake_connection import FakeConnection
 from kvbench.testing.fake_counters import Counters

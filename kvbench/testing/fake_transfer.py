@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvbench.runners.engine.transfer import HostCopies, Ticket, Transfer
+    from kvbench.runners.engine.kv.transfer import HostCopies, Ticket, Transfer
 
 
 class DelayedTicket:
@@ -39,7 +39,7 @@ class DelayedTicket:
 
 
 class DelayedTransfer:
-    """A :class:`~kvbench.runners.engine.transfer.Transfer` whose copies are made, in order, when waited for or by :meth:`complete`.
+    """A :class:`~kvbench.runners.engine.kv.transfer.Transfer` whose copies are made, in order, when waited for or by :meth:`complete`.
 
     Keeps the contract: first asked for, first made. ``pending`` are the tickets of the copies still to be made, oldest first.
     """

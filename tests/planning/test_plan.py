@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from kvbench.analysis.summary import summarise
 from kvbench.cli.run import build as build_run
-from kvbench.config import RunConfig, load_config
+from kvbench.config.run import RunConfig, load_config
+from kvbench.config.study import DEFAULT_DOCS, DEFAULT_KV_TOKENS
 from kvbench.errors import RunFailed, UsageError
-from kvbench.experiments import session
-from kvbench.experiments.cyclic import make_cyclic
-from kvbench.experiments.watcher import Silent
+from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.plan import make_plan
 from kvbench.planning.result import Plan
-from kvbench.rates import Rates
-from kvbench.runfolder import read_manifest, read_run, set_status
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import Capacity
-from kvbench.study_config import DEFAULT_DOCS, DEFAULT_KV_TOKENS
+from kvbench.runs.rates import Rates
+from kvbench.runs.run_folder import read_manifest, read_run, set_status
+from kvbench.session import session
+from kvbench.session.watcher import Silent
+from kvbench.summary.summary import summarise
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
-from runs import PROMPT, Answer, Made, cyclic
+from tests.made import PROMPT, Answer, Made, cyclic
 
 RATES = {"prefill_rate": 8700.0, "restore_rate": 570_000.0, "overhead_ms": 30.0}
 

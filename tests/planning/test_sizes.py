@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench.experiments.cyclic import Cyclic, make_cyclic
+from kvbench.experiments.cyclic.workload import Cyclic, make_cyclic
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.sizes import smallest, smallest_hosts, smallest_pools
 from kvbench.planning.study import PlannedPass, Study, make_study

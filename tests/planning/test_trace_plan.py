@@ -24,7 +24,7 @@ from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.simulator import Capacity, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.trace import Prompts, Trace
-from traces import EXCERPT, hashed, mooncake_file, read_trace, write_trace
+from tests.traces import EXCERPT, hashed, mooncake_file, read_trace, write_trace
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=list(HealthCheck))
 CAPACITIES = [None, 100_000, 50_000, 30_000, 10_000, 1_000]

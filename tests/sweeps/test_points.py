@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.config import load_config
+from kvbench.config.run import load_config
 from kvbench.errors import UsageError
 from kvbench.sweeps.points import Planned, plan_sweep
 

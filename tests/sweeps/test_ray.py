@@ -18,17 +18,17 @@ import psutil
 import pytest
 
 import kvbench
-from folders import tree
 from kvbench.cli.main import main
 from kvbench.cli.run import _measure
-from kvbench.config import RunConfig, load_config
+from kvbench.config.run import RunConfig, load_config
 from kvbench.errors import Interrupted, OutOfMemory
-from kvbench.experiments import session
-from kvbench.experiments.watcher import Silent
-from kvbench.runfolder import read_run
-from kvbench.sweepfolder import SweepFolder, read_sweep
+from kvbench.runs.run_folder import read_run
+from kvbench.runs.sweep_folder import SweepFolder, read_sweep
+from kvbench.session import session
+from kvbench.session.watcher import Silent
 from kvbench.sweeps import ray_cluster
 from kvbench.sweeps.points import plan_sweep
+from tests.folders import tree
 
 OPTIONS = {"runner": "simulator", "docs": "3", "doc_tokens": "100", "kv_tokens": "256"}
 WORDS = ["run", "--runner", "simulator", "--docs", "60", "--doc-tokens", "2000"]

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from folders import tree
 from kvbench.cli import progress
 from kvbench.cli.main import main
-from kvbench.config import load_config
-from kvbench.experiments import session
-from kvbench.experiments.watcher import Silent
-from kvbench.records import RequestRecord
-from kvbench.runfolder import read_run
-from kvbench.sweepfolder import SweepFolder, read_sweep
+from kvbench.config.run import load_config
+from kvbench.runs.records import RequestRecord
+from kvbench.runs.run_folder import read_run
+from kvbench.runs.sweep_folder import SweepFolder, read_sweep
+from kvbench.session import session
+from kvbench.session.watcher import Silent
 from kvbench.sweeps.points import plan_sweep
+from tests.folders import tree
 
 Captured = pytest.CaptureFixture[str]
 COMMON = ["run", "--runner", "simulator", "--docs", "4", "--doc-tokens", "100", "--kv-tokens", "256", "--prefill-rate", "1000",

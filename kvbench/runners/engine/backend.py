@@ -10,20 +10,20 @@ from typing import Any
 import psutil
 import torch
 
-from kvbench.config import RunConfig
+from kvbench.config.run import RunConfig
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
-from kvbench.runners.engine.allocation import ALLOCATIONS
 from kvbench.runners.engine.engine import Engine, EngineConfig
-from kvbench.runners.engine.floors import measure_floors
-from kvbench.runners.engine.kv_store import KVStore
-from kvbench.runners.engine.link_throttle import ThrottledTransfer
-from kvbench.runners.engine.model import Model, count_parameters, load_model
-from kvbench.runners.engine.refusals import check_request
+from kvbench.runners.engine.kv.kv_store import KVStore
+from kvbench.runners.engine.kv.link_throttle import ThrottledTransfer
+from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
+from kvbench.runners.engine.model.floors import measure_floors
+from kvbench.runners.engine.model.model import Model, count_parameters, load_model
 from kvbench.runners.engine.runner import EngineRunner, memory_errors
-from kvbench.runners.engine.transfer import Transfer, make_transfer
-from kvbench.runners.engine.victims import VICTIMS
+from kvbench.runners.engine.scheduling.allocation import ALLOCATIONS
+from kvbench.runners.engine.scheduling.preemption import VICTIMS
+from kvbench.runners.engine.scheduling.refusals import check_request
 from kvbench.workloads.draws import Draws
 
 GIB = 2**30

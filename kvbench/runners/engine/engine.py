@@ -11,29 +11,29 @@ from dataclasses import asdict, dataclass
 import torch
 
 from kvbench.errors import UsageError
-from kvbench.runners.engine.allocation import Allocation, on_demand, reserve_each
-from kvbench.runners.engine.attention import PagedStep
-from kvbench.runners.engine.batch import Batch
-from kvbench.runners.engine.beam_search import BeamSearch
-from kvbench.runners.engine.block_pool import BlockPool
-from kvbench.runners.engine.contiguous_pool import ContiguousPool
-from kvbench.runners.engine.host_tier import HostTier
 from kvbench.runners.engine.journal import Counters, Journal
-from kvbench.runners.engine.key_chain import KeyChain
-from kvbench.runners.engine.kv_store import KVStore
-from kvbench.runners.engine.model import Model
-from kvbench.runners.engine.prefix_cache import PrefixCache
-from kvbench.runners.engine.recovery import Recompute, Recovery
-from kvbench.runners.engine.refusals import check_beams, check_fork, check_request
-from kvbench.runners.engine.sampling import GREEDY, Sampling
-from kvbench.runners.engine.scheduler import Admission, Policies, Scheduler, Work
-from kvbench.runners.engine.searches import Searches
-from kvbench.runners.engine.sequence import Sequence
-from kvbench.runners.engine.swap import Swap
-from kvbench.runners.engine.transfer import Transfer, make_transfer
-from kvbench.runners.engine.transit import Held, Transit
-from kvbench.runners.engine.usage import usage
-from kvbench.runners.engine.victims import VictimPolicy, newest
+from kvbench.runners.engine.kv.block_pool import BlockPool
+from kvbench.runners.engine.kv.contiguous_pool import ContiguousPool
+from kvbench.runners.engine.kv.host_tier import HostTier
+from kvbench.runners.engine.kv.key_chain import KeyChain
+from kvbench.runners.engine.kv.kv_store import KVStore
+from kvbench.runners.engine.kv.pending_transfers import Held, Transit
+from kvbench.runners.engine.kv.prefix_cache import PrefixCache
+from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
+from kvbench.runners.engine.kv.usage import usage
+from kvbench.runners.engine.model.attention import PagedStep
+from kvbench.runners.engine.model.model import Model
+from kvbench.runners.engine.model.sampling import GREEDY, Sampling
+from kvbench.runners.engine.scheduling.allocation import Allocation, on_demand, reserve_each
+from kvbench.runners.engine.scheduling.batch import Batch
+from kvbench.runners.engine.scheduling.beam_search import BeamSearch
+from kvbench.runners.engine.scheduling.preemption import VictimPolicy, newest
+from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
+from kvbench.runners.engine.scheduling.refusals import check_beams, check_fork, check_request
+from kvbench.runners.engine.scheduling.scheduler import Admission, Policies, Scheduler, Work
+from kvbench.runners.engine.scheduling.searches import Searches
+from kvbench.runners.engine.scheduling.sequence import Sequence
+from kvbench.runners.engine.scheduling.swap import Swap
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Engine:
         """Queue a request for exactly ``max_tokens`` output tokens.
 
         Raises:
-            UsageError: as :func:`~kvbench.runners.engine.refusals.check_request`.
+            UsageError: as :func:`~kvbench.runners.engine.scheduling.refusals.check_request`.
         """
         check_request(f"request {request_id}", len(prompt), max_tokens, self.model, self.config)
         block_keys, chunk_keys = KeyChain(self.config.block_size, self._salt), KeyChain(self.config.chunk_tokens, self._salt)
@@ -127,7 +127,7 @@ class Engine:
         They are requests ``ID/0``, ``ID/1``, ...; each may end or be cancelled by itself.
 
         Raises:
-            UsageError: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.refusals.check_fork`.
+            UsageError: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
         """
         if not samplings:
             raise UsageError(f"request {request_id}: 0 samples were asked for; ask for 1 or more")
@@ -142,7 +142,7 @@ class Engine:
         """Queue one prompt for a beam search; its beams are requests as :meth:`submit_samples` makes them, and end together.
 
         Raises:
-            UsageError: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.refusals.check_beams`.
+            UsageError: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.scheduling.refusals.check_beams`.
         """
         check_beams(f"request {request_id}", beams, self.model.vocab)
         search = BeamSearch(self.submit_samples(request_id, prompt, max_tokens, [GREEDY] * beams))
@@ -155,7 +155,7 @@ class Engine:
         It arrives now. While the parent has no KV on the device, the child waits in the queue like any other.
 
         Raises:
-            UsageError: :func:`~kvbench.runners.engine.refusals.check_fork`.
+            UsageError: :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
             ValueError: the parent has ended, or is a beam, whose tokens are its search's.
         """
         check_fork(f"request {request_id}", self.config)

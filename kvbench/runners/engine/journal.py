@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvbench.runners.engine.prefix_cache import Hit
-from kvbench.runners.engine.sequence import Loading, Sequence
-from kvbench.runners.engine.stall import OpenStall
+from kvbench.runners.engine.kv.prefix_cache import Hit
+from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
+from kvbench.runners.engine.scheduling.stall import OpenStall
 
 
 @dataclass(slots=True)

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from kvbench.errors import OutOfMemory
-from kvbench.records import PassTotals, Place, RequestRecord, digest
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request
-from kvbench.runners.engine import sequence as engine_sequence
 from kvbench.runners.engine.engine import Engine
-from kvbench.runners.engine.sampling import Sampling
+from kvbench.runners.engine.model.sampling import Sampling
+from kvbench.runners.engine.scheduling import sequence as engine_sequence
 from kvbench.runners.send_queue import SendQueue
+from kvbench.runs.records import PassTotals, Place, RequestRecord, digest
 
 
 @dataclass(frozen=True, slots=True)

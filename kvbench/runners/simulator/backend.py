@@ -6,20 +6,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kvbench.calibration import complete, describe_fit
-from kvbench.config import RunConfig
+from kvbench.config.run import RunConfig
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, given_or
 from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
-from kvbench.rates import Rates
-from kvbench.runfolder import read_run
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
 from kvbench.runners.simulator.simulator import Capacity
-from kvbench.study_config import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, given_or
+from kvbench.runs.calibration import complete, describe_fit
+from kvbench.runs.rates import Rates
+from kvbench.runs.run_folder import read_run
 
 
 class SimulatorBackend:

@@ -1,4 +1,4 @@
-"""The prediction of a pass: what :class:`~kvbench.records.PassRecord` carries beside the measurement."""
+"""The prediction of a pass: what :class:`~kvbench.runs.records.PassRecord` carries beside the measurement."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kvbench.rates import Rates
 from kvbench.runners.base import Request
 from kvbench.runners.profiles import Profile
 from kvbench.runners.simulator.simulator import Capacity, TierTokens, make_simulator
+from kvbench.runs.rates import Rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvbench.rates import Rates
-from kvbench.records import PassTotals, RequestRecord
 from kvbench.runners.base import ClosedLoop, Pace, Request
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import TierTokens
+from kvbench.runs.rates import Rates
+from kvbench.runs.records import PassTotals, RequestRecord
 
 COUNTERS = ("requests", "prompt_tokens", "device_hit_tokens", "host_hit_tokens", "computed_tokens")
 

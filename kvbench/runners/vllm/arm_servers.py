@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from kvbench.errors import RunFailed, UsageError
-from kvbench.runners.vllm.calls import open_client
+from kvbench.runners.http.admin_api import open_client
+from kvbench.runners.servers.log_reason import find_trouble
+from kvbench.runners.servers.server import Server, ServerSpec, free_ports
 from kvbench.runners.vllm.installation import Installation
 from kvbench.runners.vllm.launch_display import describe_launch
 from kvbench.runners.vllm.lmcache_status import read_status
-from kvbench.runners.vllm.log_reason import find_trouble
-from kvbench.runners.vllm.names import SOCKETS
+from kvbench.runners.vllm.metric_names import SOCKETS
 from kvbench.runners.vllm.options import ServerOptions
-from kvbench.runners.vllm.server import Server, ServerSpec, free_ports
 from kvbench.runners.vllm.tiers import TIERS, Launch, Ports, lmcache_launch, redis_address, vllm_launch
 
 LONGEST_FOLDER = 49

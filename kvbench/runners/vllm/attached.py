@@ -15,20 +15,20 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from kvbench.config import RunConfig
+from kvbench.config.run import RunConfig
+from kvbench.config.secrets import mask_value
+from kvbench.config.study import TIERED
 from kvbench.errors import UsageError
-from kvbench.masking import mask_value
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
-from kvbench.runners.vllm.address import Address
-from kvbench.runners.vllm.calls import open_client
-from kvbench.runners.vllm.client import Client, Patience
+from kvbench.runners.http.address import Address
+from kvbench.runners.http.admin_api import open_client
+from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
+from kvbench.runners.vllm.metric_names import KNOWN_VLLM
 from kvbench.runners.vllm.model_facts import ModelFacts, read_facts
-from kvbench.runners.vllm.names import KNOWN_VLLM
+from kvbench.runners.vllm.quiesce import Settling
 from kvbench.runners.vllm.runner import VllmRunner
-from kvbench.runners.vllm.settling import Settling
-from kvbench.runners.vllm.warmth import STORES_S, empty, warm_up
-from kvbench.study_config import TIERED
+from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
 
 LOCAL_PYTHON = Path("python3")
 

@@ -13,22 +13,22 @@ from typing import Any
 import httpx
 import psutil
 
-from kvbench.config import RunConfig
+from kvbench.config.run import RunConfig
 from kvbench.errors import OutOfMemory, RunFailed, UsageError
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.http.admin_api import open_client
+from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.vllm.arm_servers import ArmServers
-from kvbench.runners.vllm.calls import open_client
-from kvbench.runners.vllm.client import Client, Patience
 from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
+from kvbench.runners.vllm.metric_names import KNOWN_LMCACHE, KNOWN_VLLM, LMCACHE_WATERMARK
 from kvbench.runners.vllm.model_facts import read_facts
-from kvbench.runners.vllm.names import KNOWN_LMCACHE, KNOWN_VLLM, LMCACHE_WATERMARK
 from kvbench.runners.vllm.options import ServerOptions, parse_environment
+from kvbench.runners.vllm.quiesce import Settling
 from kvbench.runners.vllm.runner import VllmRunner, Watch
-from kvbench.runners.vllm.settling import Settling
 from kvbench.runners.vllm.tiers import GIB, TIERS, host_gib_for
 from kvbench.runners.vllm.tiny_model import resolve_model
-from kvbench.runners.vllm.warmth import STORES_S, empty, warm_up
+from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
 
 CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16
 """Tokens a block where only the pool's size is given: the smallest that vLLM takes on the CPU, and its default on a GPU."""

@@ -10,11 +10,11 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
-from kvbench.masking import mask_login
 from kvbench.runners.base import DeviceCapacity
-from kvbench.runners.vllm.calls import call, get_object
-from kvbench.runners.vllm.names import CACHE_CONFIG, LMCACHE_COUNTERS, PROCESS_START, VLLM_COUNTERS, VLLM_GAUGES, Metric
+from kvbench.runners.http.admin_api import call, get_object
+from kvbench.runners.vllm.metric_names import CACHE_CONFIG, LMCACHE_COUNTERS, PROCESS_START, VLLM_COUNTERS, VLLM_GAUGES, Metric
 
 
 @dataclass(frozen=True, slots=True)

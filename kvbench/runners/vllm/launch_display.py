@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import Any
 
-from kvbench.masking import mask_command, mask_value
+from kvbench.config.secrets import mask_command, mask_value
 from kvbench.runners.vllm.tiers import Launch
 
 _INHERITED = re.compile(r"^(?:VLLM|LMCACHE|HF|CUDA|NCCL|OMP|KMP|GOMP|MKL|TORCH|PYTHON)_|^(?:LD_PRELOAD|PYTHONHASHSEED|PYTHONPATH)$")

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from kvbench.errors import RunFailed
-from kvbench.runners.vllm.calls import get_object, post_object
+from kvbench.runners.http.admin_api import get_object, post_object
 
 POLL_S = 0.05
 

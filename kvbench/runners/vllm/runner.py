@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvbench.errors import RunFailed
-from kvbench.records import PassTotals, RequestRecord, digest
 from kvbench.runners.base import ClosedLoop, Pace, Request
-from kvbench.runners.vllm.client import Client
+from kvbench.runners.http.client import Client
+from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.vllm.counters import Scrape, contradiction, difference, tokens_by_tier
-from kvbench.runners.vllm.exchange import Exchange
-from kvbench.runners.vllm.settling import Settling
+from kvbench.runners.vllm.quiesce import Settling
+from kvbench.runs.records import PassTotals, RequestRecord, digest
 
 NOTICEABLE_LAG_S = 0.001
 

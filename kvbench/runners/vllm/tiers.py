@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from kvbench.errors import UsageError
 from kvbench.runners.vllm.installation import Installation
-from kvbench.runners.vllm.names import (
+from kvbench.runners.vllm.metric_names import (
     DEVELOPMENT,
     LMCACHE_MODULE,
     LMCACHE_WATERMARK,

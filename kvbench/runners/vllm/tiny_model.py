@@ -13,7 +13,7 @@ from kvbench.errors import RunFailed
 from kvbench.models.shapes import SHAPES, WEIGHT_SEED
 from kvbench.runners.vllm.installation import ask
 
-WRITER = Path(__file__).parents[1] / "engine" / "save_shape.py"
+WRITER = Path(__file__).parents[1] / "engine" / "model" / "save_shape.py"
 """Needs transformers, which the interpreter that serves the model has and kvbench's own need not have."""
 
 

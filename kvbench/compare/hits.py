@@ -1,0 +1,65 @@
+"""Tokens by tier in two runs: whether a hit was lost.
+
+Requests that run one at a time hit exactly the same, so their tokens are compared request by request, whatever the clock says. Where they
+overlap, a tier's share of the prompt is compared over the repeats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvbench.compare.baseline import Tokens
+from kvbench.compare.metrics import TOKENS, Figures
+from kvbench.compare.noise import ByRun, flat
+from kvbench.compare.verdict import Verdict
+
+_CACHED = slice(0, 2)
+"""The columns of a hit: device and host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How one tier of a pass is compared: by an exact ``verdict``, or, where that is ``None``, over ``samples``."""
+
+    samples: tuple[ByRun, ByRun]
+    verdict: Verdict | None = None
+    detail: str | None = None
+
+
+def compare_tier(name: str, base: Figures, new: Figures, exact: bool) -> Compared:
+    """Compare the tokens of one tier; ``exact``: requests ran one at a time in both runs."""
+    samples = base.by_run(name), new.by_run(name)
+    rows = base.cell.requests, new.cell.requests
+    if any(side.value(name) is None for side in (base, new)):
+        return Compared(samples, Verdict.UNKNOWN)
+    if exact and rows[0] is not None and rows[1] is not None and len(rows[0]) == len(rows[1]):
+        return Compared(samples, *_by_request(TOKENS.index(name), rows[0], rows[1]))
+    if exact and all(len(set(flat(side))) == 1 for side in samples):
+        return Compared(samples, _by_sum(name, samples[0][0][0], samples[1][0][0]))
+    return Compared((base.shares(name), new.shares(name)))
+
+
+def _by_request(tier: int, base: Tokens, new: Tokens) -> tuple[Verdict, str | None]:
+    """One request that lost a hit is a regression, though another gained one.
+
+    A device hit that became a host hit is lost on the device; on the host it is tokens that moved.
+    """
+    own = new[:, tier] - base[:, tier]
+    cached = new[:, _CACHED].sum(axis=1) - base[:, _CACHED].sum(axis=1)
+    gain = {"device": own, "host": np.where(own == 0, 0, cached), "computed": -own}[TOKENS[tier]]
+    lost = np.flatnonzero(gain < 0)
+    if lost.size:
+        place = int(lost[0])
+        tokens = f"{base[place, tier]:,} to {new[place, tier]:,}"
+        return Verdict.WORSE, f"{lost.size} of {len(base)} requests, first number {place + 1} in the pass: {tokens}"
+    if (gain > 0).any():
+        return Verdict.BETTER, None
+    return (Verdict.MOVED if own.any() else Verdict.SAME), None
+
+
+def _by_sum(name: str, base: float, new: float) -> Verdict:
+    if new == base:
+        return Verdict.SAME
+    return Verdict.WORSE if (new > base) == (name == "computed") else Verdict.BETTER

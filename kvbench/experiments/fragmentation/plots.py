@@ -1,0 +1,54 @@
+"""The picture of experiment ``fragmentation``: what the pool's slots were while the next request found no room, arm by arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from kvbench.experiments.fragmentation.metrics import FragmentationRow
+from kvbench.reports.plots import CPU, NONE
+
+PARTS = {
+    "tokens": ("used", "#2b8050"),
+    "kept for later": ("for_later", CPU),
+    "never used": ("never_used", "#c2611f"),
+    "free, scattered": ("scattered", "#b5495b"),
+    "free": ("free", NONE),
+}
+"""Names of the parts, in the order of the bars, with their fields and colours."""
+
+WIDTH, ROW, AROUND = 7.4, 0.34, 1.2
+"""Inches."""
+
+LEAST_LABEL = 5.0
+"""Per cent from which a part has room for its number."""
+
+
+def waste_figure(rows: Sequence[FragmentationRow]) -> Figure:
+    """A bar an arm; the parts of each sum to the pool."""
+    figure = Figure(figsize=(WIDTH, AROUND + ROW * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    left = np.zeros(len(rows))
+    for name, (field, colour) in PARTS.items():
+        parts = np.array([100 * getattr(row.shares, field) for row in rows])
+        bars = axes.barh(np.arange(len(rows)), parts, left=left, height=0.72, color=colour, label=name)
+        labels = [f"{part:.0f}" if part >= LEAST_LABEL else "" for part in parts]
+        axes.bar_label(bars, labels, label_type="center", color="black" if colour == NONE else "white", fontsize=8)
+        left += parts
+    axes.set_yticks(np.arange(len(rows)), [row.arm for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("% of the pool's slots, while the next request found no room")
+    figure.legend(loc="outside lower center", ncols=len(PARTS), frameon=False)
+    return figure
+
+
+def waste_description(rows: Sequence[FragmentationRow]) -> str:
+    """The picture in words."""
+    told = (
+        f"{row.arm}: " + ", ".join(f"{100 * getattr(row.shares, field):.1f} % {name}" for name, (field, _) in PARTS.items()) for row in rows
+    )
+    return "; ".join(told) + "."

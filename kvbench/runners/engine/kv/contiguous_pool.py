@@ -1,0 +1,76 @@
+"""A device pool that gives runs: what a server without paging must do, whose attention wants a request's KV in one piece (source 003).
+
+Placement is first fit: the free run with the lowest address that is long enough. Freed blocks join the free runs beside them at once.
+What lies between two requests and is too short for the next one is free and unusable: external fragmentation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+
+from kvbench.runners.engine.kv.block_pool import BlockPool
+
+
+class ContiguousPool(BlockPool):
+    """A pool whose every :meth:`allocate` gives consecutive blocks.
+
+    No block of it can be found again: a hit would lie in another request's run. Invariant: free runs are ascending, and do not touch.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        super().__init__(num_blocks)
+        self._starts, self._ends = [0], [num_blocks]
+        """Of the free runs: first block, and the one behind the last."""
+
+    @property
+    def room(self) -> int:
+        """Length of the longest free run."""
+        return max((end - start for start, end in self.free_runs), default=0)
+
+    @property
+    def free_runs(self) -> list[tuple[int, int]]:
+        """First block of each free run, and the one behind its last, ascending."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Drop one reference of each block; those that nothing holds any more join the free runs.
+
+        Raises:
+            ValueError: a block has no reference left to drop.
+        """
+        super().release(blocks)
+        for block in reversed(blocks):
+            if self.is_free(block):
+                self._join(block)
+
+    def publish(self, block: int, key: bytes) -> None:
+        """Nothing: no block becomes findable."""
+
+    def _choose(self, count: int) -> list[int]:
+        """The head of the first free run that is long enough."""
+        if count == 0:
+            return []
+        place, start = next((place, start) for place, (start, end) in enumerate(self.free_runs) if end - start >= count)
+        blocks = list(range(start, start + count))
+        for block in blocks:
+            del self._free[block]
+        if start + count == self._ends[place]:
+            del self._starts[place], self._ends[place]
+        else:
+            self._starts[place] += count
+        return blocks
+
+    def _join(self, block: int) -> None:
+        """Put a freed block into the free runs."""
+        place = bisect(self._starts, block)
+        left, right = self._ends[:place][-1:] == [block], self._starts[place : place + 1] == [block + 1]
+        if left and right:
+            del self._starts[place], self._ends[place - 1]
+        elif left:
+            self._ends[place - 1] += 1
+        elif right:
+            self._starts[place] -= 1
+        else:
+            self._starts.insert(place, block)
+            self._ends.insert(place, block + 1)

@@ -1,0 +1,46 @@
+"""The work of one step as the model takes it: all tokens in one row, and whose next tokens come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+
+import torch
+
+from kvbench.runners.engine.model.attention import Span
+from kvbench.runners.engine.model.sampling import Pick, choose
+from kvbench.runners.engine.scheduling.beam import Beam, offer
+from kvbench.runners.engine.scheduling.scheduler import Work
+from kvbench.runners.engine.scheduling.sequence import Sequence
+
+
+class Batch:
+    """One flat batch: the ``tokens`` of all work, their ``positions``, a span for each work, and the ``rows`` whose logits are wanted."""
+
+    def __init__(self, works: Several[Work]) -> None:
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.spans: list[Span] = []
+        self.rows: list[int] = []
+        self._sampled: list[Sequence] = []
+        self._picks: list[Pick] = []
+        self._searched: list[Beam] = []
+        searched_rows: list[int] = []
+        for work in works:
+            self.spans.append(Span(len(self.tokens), work.count, work.start, work.sequence.block_table))
+            self.tokens += work.sequence.tokens[work.start : work.end]
+            self.positions += range(work.start, work.end)
+            last = len(self.tokens) - 1
+            if work.sampled:
+                self._picks += [Pick(len(self.rows), sequence.sampling, sequence.output_tokens) for sequence in work.sampled]
+                self._sampled += work.sampled
+                self.rows.append(last)
+            elif work.searched is not None:
+                self._searched.append(work.searched)
+                searched_rows.append(last)
+        self.rows += searched_rows
+
+    def choose(self, logits: torch.Tensor) -> dict[int, int]:
+        """The next token of each sequence that samples one, by its id, from ``[rows, vocabulary]``; beams get their candidates."""
+        beams = len(self._searched)
+        offer(logits[len(logits) - beams :], self._searched)
+        return {id(sequence): token for sequence, token in zip(self._sampled, choose(logits, self._picks), strict=True)}

@@ -1,0 +1,127 @@
+"""One request inside the engine: its tokens, how many of them have KV, and in which blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvbench.runners.engine.kv.key_chain import KeyChain
+from kvbench.runners.engine.kv.transfer import Ticket
+from kvbench.runners.engine.model.sampling import GREEDY, Sampling
+from kvbench.runners.engine.scheduling.beam import Beam
+from kvbench.runners.engine.scheduling.stall import OpenStall
+from kvbench.runs.records import Stall
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """KV on its way back from the swap space: since when, and how many tokens and blocks."""
+
+    ticket: Ticket
+    begin_s: float
+    tokens: int
+    blocks: int
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """The state of a request; everything but its KV survives a preemption.
+
+    ``tokens`` are the prompt and the output so far. ``computed`` of them have KV in ``block_table``'s blocks: token ``j`` in logical
+    block ``j // B`` at offset ``j % B`` (source 003). The last output token has no KV until it is an input itself.
+    """
+
+    request_id: str
+    tokens: list[int]
+    prompt_tokens: int
+    max_tokens: int
+    block_keys: KeyChain
+    chunk_keys: KeyChain
+    sampling: Sampling = GREEDY
+    arrival: int = 0
+    """Its place in the order of submits: the queue's, and that of the running ones."""
+    followers: list[Sequence] = field(default_factory=list)
+    """More samples of the same prompt; they share this one's KV as soon as the prompt is computed, and are nowhere until then."""
+    cancelled: bool = False
+    beam: Beam | None = None
+    """Its part in a beam search, which then chooses its tokens."""
+
+    block_table: list[int] = field(default_factory=list)
+    computed: int = 0
+    published: int = 0
+    """Blocks at the head of ``block_table`` that were offered to the prefix cache."""
+    reached: int = 0
+    """Tokens that had KV before a preemption: to compute one of them again is to rebuild it."""
+    kept: list[int] = field(default_factory=list)
+    """Places in the swap space that hold the KV of its first ``kept_tokens`` tokens, a block a place."""
+    kept_tokens: int = 0
+    loading: Loading | None = None
+
+    device_hit: int | None = None
+    host_hit: int | None = None
+    """Prompt tokens found at the first admission; a later one, after a preemption, does not count as a hit."""
+
+    restore_s: float = 0.0
+    compute_s: float = 0.0
+    token_times: list[float] = field(default_factory=list)
+    preemptions: int = 0
+    stalls: list[Stall] = field(default_factory=list)
+    stall: OpenStall | None = None
+    """Open while it was preempted since the last delivered token; the next token closes it."""
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens delivered so far."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def finished(self) -> bool:
+        """Whether every token asked for was delivered."""
+        return self.output_tokens >= self.max_tokens
+
+    @property
+    def held(self) -> bool:
+        """Whether all its tokens are computed and it waits for other beams of its search; its last one has KV then."""
+        return self.beam is not None and self.beam.candidates is not None
+
+    @property
+    def longest(self) -> int:
+        """Tokens that will have KV at the end: all but the last."""
+        return self.prompt_tokens + self.max_tokens - 1
+
+    def extend_keys(self) -> None:
+        """Bring both key chains up to the tokens known."""
+        self.block_keys.extend(self.tokens)
+        self.chunk_keys.extend(self.tokens)
+
+    def receive(self, token: int, now: float) -> None:
+        """Deliver the next token, which ends an open stall."""
+        if self.stall is not None:
+            self.stalls.append(self.stall.close(now))
+            self.stall = None
+        self.tokens.append(token)
+        self.token_times.append(now)
+
+    def clear(self) -> None:
+        """Forget the block table: nothing is computed."""
+        self.block_table = []
+        self.computed = 0
+        self.published = 0
+
+    def fork(self, request_id: str, sampling: Sampling, arrival: int) -> Sequence:
+        """Another sequence with the same tokens and none of the KV."""
+        return Sequence(
+            request_id,
+            list(self.tokens),
+            self.prompt_tokens,
+            self.max_tokens,
+            self.block_keys.copy(),
+            self.chunk_keys.copy(),
+            sampling,
+            arrival,
+            token_times=list(self.token_times),
+        )
+
+    def follow(self, parent: Sequence) -> None:
+        """Take over another's tokens, and none of its KV; who holds KV gives it up first."""
+        self.tokens, self.reached = list(parent.tokens), parent.reached
+        self.block_keys, self.chunk_keys = parent.block_keys.copy(), parent.chunk_keys.copy()

@@ -1,0 +1,64 @@
+"""HTTP that is not timed: health, metrics, status, resets. Every failure is one line."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import httpx
+
+from kvbench.config.secrets import mask_login
+from kvbench.errors import RunFailed
+
+
+def open_client(timeout_s: float = 10.0) -> httpx.Client:
+    """A client that goes straight to the server, whatever proxies the environment names. It trusts whom the timed one does."""
+    return httpx.Client(timeout=timeout_s, trust_env=False, verify=ssl.create_default_context())
+
+
+def call(client: httpx.Client, method: str, url: str) -> httpx.Response:
+    """A successful answer.
+
+    Raises:
+        RunFailed: there is none; says which URL, a login in it masked, and why.
+    """
+    shown = mask_login(url)
+    try:
+        answer = client.request(method, url)
+    except httpx.InvalidURL:  # its text may be a part of the login
+        raise RunFailed(f"{shown}: not the address of a server") from None
+    except httpx.HTTPError as error:
+        raise RunFailed(f"{shown}: no answer ({str(error) or type(error).__name__})") from None
+    if not answer.is_success:
+        raise RunFailed(f"{shown}: answered {answer.status_code} {answer.reason_phrase}{_remedy(answer)}")
+    return answer
+
+
+def get_object(client: httpx.Client, url: str) -> dict[str, Any]:
+    """The JSON object at a URL; fails as :func:`call` does, and where it is no object."""
+    return _object(call(client, "GET", url), url)
+
+
+def post_object(client: httpx.Client, url: str) -> dict[str, Any]:
+    """The JSON object that an empty POST is answered with; fails as :func:`call` does, and where it is no object."""
+    return _object(call(client, "POST", url), url)
+
+
+def _remedy(answer: httpx.Response) -> str:
+    """What to try; empty where nothing is known. The query of another address may be secret."""
+    if answer.status_code in (401, 403):
+        return "; it wants to know who is asking: with --url, --api-key-env NAME or --header NAME:VALUE"
+    if answer.has_redirect_location:
+        place = mask_login(answer.headers["location"].partition("?")[0])
+        return f"; it sends on to {place}, where kvbench does not follow: give the address there"
+    return ""
+
+
+def _object(answer: httpx.Response, url: str) -> dict[str, Any]:
+    try:
+        content = answer.json()
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise RunFailed(f"{mask_login(url)}: answered something that is no JSON object")
+    return content

@@ -1,0 +1,52 @@
+"""What the simulator foresees of a run, pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvbench.config.run import RunConfig
+from kvbench.config.study import TIERED
+from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request
+from kvbench.runners.profiles import PROFILES
+from kvbench.runners.simulator.prediction import Predictor
+from kvbench.runners.simulator.simulator import Capacity
+
+HALF = ("bfloat16", "float16")
+"""Elements so short that a prompt that is found may be answered otherwise than when it was computed."""
+
+
+class Foresight:
+    """Of one arm and repeat; cold, as its runner is."""
+
+    def __init__(self, config: RunConfig, backend: Backend, arm: ColdStart) -> None:
+        profile, pool = backend.profile(arm.arm), backend.capacity
+        size_unknown = arm.setup.tier != "none" and arm.host_tokens is None
+        self._predictor: Predictor | None = None
+        self._certain = True
+        self._rounded: int | None = None
+        """The size of a block, where answers to equal prompts may differ by rounding."""
+        simulated = config.runner == "simulator"  # such a run is a prediction itself
+        if profile is not None and not size_unknown and not simulated and config.experiment in TIERED:
+            capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
+            self._predictor = Predictor(PROFILES[profile], capacity)
+            device = PROFILES[profile].device
+            # The simulator takes equal prompts to have equal answers. It matters only where a block that is there already is not kept.
+            differ = device is not None and not device.keeps_duplicates and backend.describe()["model"].get("dtype") in HALF
+            self._rounded = pool.block_size if differ else None
+
+    def of(self, requests: Sequence[Request], pace: Pace) -> dict[str, Any] | None:
+        """The prediction of the next pass: a promise where requests are sent one at a time, else an estimate.
+
+        ``None`` where the semantics, or a size, are not known.
+        """
+        if self._predictor is None:
+            return None
+        prediction = self._predictor.predict(requests)
+        self._certain &= not any(map(self._may_be_answered_otherwise, requests))
+        return prediction.to_json() | {"exact": prediction.exact and self._certain and pace == ClosedLoop(1)}
+
+    def _may_be_answered_otherwise(self, request: Request) -> bool:
+        """Whether rounding may decide which blocks a request leaves: its answer fills one. The last token of an answer has no KV."""
+        prompt, size = len(request.prompt), self._rounded
+        return size is not None and (prompt + request.output_tokens - 1) // size > prompt // size

@@ -1,0 +1,235 @@
+"""A run from start to end: for each repeat and arm a cold runner, for each pass its requests, and everything into the run folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kvbench.config.run import RunConfig
+from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
+from kvbench.experiments.registry import make_backend, make_workload
+from kvbench.experiments.workload import Workload
+from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, Request, Runner
+from kvbench.runs.records import PassRecord, RequestRecord
+from kvbench.runs.run_folder import RunFolder, control_folder, read_manifest, read_run, set_status
+from kvbench.session.arms import make_arms
+from kvbench.session.controls import control_configs
+from kvbench.session.manifest import first_manifest, full_manifest
+from kvbench.session.prediction import Foresight
+from kvbench.session.watcher import Watcher
+from kvbench.workloads.arrivals import at_rate
+from kvbench.workloads.draws import Draws
+from kvbench.workloads.passes import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that came to its end: its folder, and why it is not to be trusted (empty: it is)."""
+
+    path: Path
+    reasons: list[str]
+
+
+def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str]) -> Finished:
+    """Run an experiment into a new folder, and its controls below that.
+
+    Args:
+        out: the run folder to make; ``None``: :func:`default_folder`.
+        command: the command line, for the manifest.
+
+    Raises:
+        KvbenchError: it could not be done. A folder in which nothing was measured is removed; one with measurements is kept, its
+            status ``interrupted``.
+    """
+    path = out or default_folder(config)
+    with ExitStack() as opened:
+        finished, backend = _run_once(config, path, watcher, command, opened)
+        if not config.controls:
+            return finished
+        loaded = backend if config.runner == "engine" else None  # servers are started anew, in a folder of their own
+        return _run_controls(config, finished, watcher, command, loaded)
+
+
+def _run_controls(config: RunConfig, finished: Finished, watcher: Watcher, command: list[str], loaded: Backend | None) -> Finished:
+    """The controls of a finished run, and what they say of it."""
+    path = finished.path
+    try:
+        set_status(path, "running")
+        for name, control in control_configs(config, read_manifest(path)).items():
+            with ExitStack() as opened:
+                _run_once(control, control_folder(path, name), watcher, command, opened, loaded)
+        reasons = _check(path)
+    except (Exception, KeyboardInterrupt) as error:
+        why = str(error) or "interrupted"
+        set_status(path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"])
+        if isinstance(error, KvbenchError):
+            raise type(error)(f"the controls were not finished: {why}; the run itself was, in {path} (kvbench report {path})") from None
+        raise
+    set_status(path, "invalid" if reasons else "complete", reasons)
+    return Finished(path, reasons)
+
+
+def _run_once(
+    config: RunConfig, path: Path, watcher: Watcher, command: list[str], opened: ExitStack, loaded: Backend | None = None
+) -> tuple[Finished, Backend]:
+    """One run into a new folder, and the backend it was measured on.
+
+    Args:
+        opened: closes that backend, unless it is ``loaded``: one that was there before.
+    """
+    with RunFolder(path, first_manifest(config, command)) as folder:
+        try:
+            watcher.note(f"loading {config.model}")
+            if (backend := loaded) is None:
+                backend = make_backend(config, path, watcher.note)
+                opened.callback(backend.close)
+            workload, arms = _prepare(config, backend, folder, watcher)
+            _measure(config, backend, workload, arms, folder, watcher)
+            reasons = _check(path)
+        except KeyboardInterrupt:
+            raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
+        except KvbenchError as error:
+            raise _stopped(folder, error, str(error)) from None
+        except Exception as error:  # a fault of ours; what was measured is kept all the same
+            _stopped(folder, RunFailed(), f"internal error: {type(error).__name__}: {error}")
+            raise
+        finally:
+            watcher.ended()
+        folder.finish("invalid" if reasons else "complete", reasons)
+    return Finished(path, reasons), backend
+
+
+def default_folder(config: RunConfig) -> Path:
+    """``runs/<time>-<experiment>``."""
+    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{config.experiment}"
+
+
+def _measure(
+    config: RunConfig, backend: Backend, workload: Workload, arms: Sequence[ArmSetup], folder: RunFolder, watcher: Watcher
+) -> None:
+    """The loop: every repeat, arm and pass, each arm from a cold runner."""
+    clock = Clock()
+    for repeat in range(config.repeats):
+        if backend.nonce is not None and repeat > 0:  # the servers know the documents of the repeat before
+            workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, f"{backend.nonce}/{repeat}")
+        for arm in rotated(arms, repeat):
+            start = ColdStart(arm, repeat, folder.path)
+            foresight = Foresight(config, backend, start)
+            runner = backend.start(start, clock)
+            try:
+                folder.describe_arm(arm.name, runner.describe())
+                for plan in workload.passes:
+                    requests, pace = workload.requests(arm.name, repeat, plan), workload.pace(plan) or _pace(config, plan)
+                    prediction = foresight.of(requests, pace)
+                    watcher.pass_started(arm.name, repeat, plan.name)
+                    folder.append_pass(_run_pass(runner, requests, pace, prediction, folder, watcher))
+            finally:
+                runner.close()
+
+
+def _pace(config: RunConfig, plan: Pass) -> Pace:
+    """When the requests of a pass are sent that has no times of its own; the same times in every arm and repeat."""
+    if config.rate is None:
+        return ClosedLoop(config.concurrency)
+    return OpenLoop(at_rate(config.arrivals, len(plan.doc_ids), config.rate, Draws(config.seed, "arrivals", plan.index)))
+
+
+def _run_pass(
+    runner: Runner, requests: Sequence[Request], pace: Pace, prediction: dict[str, Any] | None, folder: RunFolder, watcher: Watcher
+) -> PassRecord:
+    """One pass: every request's record goes to the folder as it ends."""
+    records: list[RequestRecord] = []
+
+    def on_end(record: RequestRecord) -> None:
+        records.append(record)
+        folder.append_request(record)
+        folder.append_events(runner.take_events())
+        watcher.request_ended(record)
+
+    totals = runner.run_pass(requests, pace, on_end)
+    place = requests[0].place
+    return PassRecord(
+        arm=place.arm,
+        repeat=place.repeat,
+        pass_name=place.pass_name,
+        pass_index=place.pass_index,
+        requests=len(records),
+        failed=sum(record.error is not None for record in records),
+        wall_s=_wall_s(records),
+        totals=totals,
+        prediction=prediction,
+    )
+
+
+def _wall_s(records: Sequence[RequestRecord]) -> float | None:
+    """First send to last token; ``None`` where no request has a last token."""
+    if all(record.last_token_s is None for record in records):
+        return None
+    return max(record.last_token_s or record.end_s for record in records) - min(_start(record) for record in records)
+
+
+def _start(record: RequestRecord) -> float:
+    """When a request was sent; for one that never was, when it was to be."""
+    return record.scheduled_s if record.sent_s is None else record.sent_s
+
+
+def rotated(arms: Sequence[ArmSetup], repeat: int) -> list[ArmSetup]:
+    """The arms, each repeat beginning one further on, so that no arm always goes first on a machine that heats up or drifts."""
+    start = repeat % len(arms)
+    return [*arms[start:], *arms[:start]]
+
+
+def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Watcher) -> tuple[Workload, Sequence[ArmSetup]]:
+    """Make the workload, refuse what cannot run, complete the manifest, warm up."""
+    workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, backend.nonce and f"{backend.nonce}/0")
+    for size in workload.sizes():
+        backend.check(*size)
+    arms = make_arms(config, backend, workload)
+    folder.update(**full_manifest(config, backend, workload, arms))
+    for arm in arms:
+        _check_chunks(backend, arm)
+        backend.check_memory(arm)
+    watcher.note("warming up")
+    backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
+    answers = workload.describe().get("answers") or [len(plan.doc_ids) for plan in workload.passes]
+    watcher.started(config.repeats * len(arms) * sum(answers))
+    return workload, arms
+
+
+def _check_chunks(backend: Backend, arm: ArmSetup) -> None:
+    """Refuse a tier whose chunks are not whole blocks; where a server chose the size of a block, nobody could tell before."""
+    if arm.host_tokens is not None and backend.chunk_tokens % backend.capacity.block_size:
+        raise UsageError(
+            f"--chunk-tokens {backend.chunk_tokens} is not a multiple of the pool's block size, {backend.capacity.block_size}; "
+            f"give a multiple, or --block-size"
+        )
+
+
+def _check(path: Path) -> list[str]:
+    """What the run's own records, and its controls, say against it."""
+    from kvbench.summary.controls import read_controls
+    from kvbench.summary.validity import check
+
+    run = read_run(path)
+    return [*check(run), *read_controls(run).reasons]
+
+
+def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchError:
+    """Close a run that did not come to its end; returns the error to raise, which names the folder if it holds anything."""
+    if not _measured(folder.path) and not any(folder.path.glob("*.log")):
+        folder.close()
+        shutil.rmtree(folder.path)
+        return error
+    folder.finish("interrupted", [reason])
+    if not _measured(folder.path):
+        return type(error)(f"{error}; the servers' logs are in {folder.path}")
+    return type(error)(f"{error}; what was measured is in {folder.path} (kvbench report {folder.path})")
+
+
+def _measured(path: Path) -> bool:
+    return (path / "requests.jsonl").stat().st_size > 0

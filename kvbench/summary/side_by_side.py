@@ -1,0 +1,174 @@
+"""Several runs beside each other: which they are, in which options they differ, and the summary of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvbench.compare.identity import machine, software
+from kvbench.experiments.pressure.crossover import CrossoverRow, crossings
+from kvbench.runs.run_folder import Run, read_run
+from kvbench.runs.sweep_folder import Point, differing_options, is_sweep, read_sweep, shown
+from kvbench.summary.summary import Summary, summarise
+
+FORMAT = "kvbench.summaries/1"
+
+
+@dataclass(frozen=True, slots=True)
+class OneRun:
+    """One of several runs.
+
+    ``name``: its folder, as short as tells it from the others; ``label``: the value of the one option in which they differ, else its name;
+    ``options``: those in which they differ, by field name (``None``: does not apply). ``summary`` is ``None`` for a point that has not been
+    measured; ``missing`` says why, and for one that was stopped half-way too.
+    """
+
+    name: str
+    label: str
+    options: Mapping[str, Any]
+    summary: Summary | None
+    missing: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Several runs. ``key``: the one option they differ in, by field name; ``None``: none, or several."""
+
+    key: str | None
+    runs: tuple[OneRun, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        """What the labels are of."""
+        return "run" if self.key is None else self.key.replace("_", "-")
+
+    @property
+    def measured(self) -> tuple[tuple[OneRun, Summary], ...]:
+        """The runs that have a summary, with it."""
+        return tuple((run, run.summary) for run in self.runs if run.summary is not None)
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What none of the runs shows."""
+        limits = [summary.limits for _, summary in self.measured]
+        return tuple(limit for limit in limits[0] if all(limit in other for other in limits)) if limits else ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why any of the runs is not to be trusted; each says of which it speaks."""
+        return tuple(f"{self.titled(run)}: {reason}" for run, summary in self.measured for reason in summary.reasons)
+
+    @property
+    def crossover(self) -> tuple[CrossoverRow, ...]:
+        """Recompute against restore, of the runs that measured it."""
+        return tuple(row for _, summary in self.measured for row in summary.crossover)
+
+    def titled(self, run: OneRun) -> str:
+        """A run by its label, with the option that the label is of."""
+        return run.label if self.key is None else f"{self.heading}={run.label}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain objects; a run's summary is as that of one run."""
+        return {
+            "format": FORMAT,
+            "key": self.key,
+            "runs": [
+                {
+                    "run": run.name,
+                    "label": run.label,
+                    "options": dict(run.options),
+                    "missing": run.missing,
+                    "summary": None if run.summary is None else run.summary.to_json(),
+                }
+                for run in self.runs
+            ],
+            "crossings": crossings(self.crossover),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A run folder as far as it is needed, or a point of a sweep that has none yet. Not its lines: those of many runs would fill memory."""
+
+    path: Path
+    config: Mapping[str, Any]
+    manifest: Mapping[str, Any] | None
+    summary: Summary | None
+    missing: str | None
+
+
+def side_by_side(paths: Sequence[Path], per_document: bool = False, per_repeat: bool = False) -> SideBySide:
+    """The runs of these folders; that of a sweep stands for its points.
+
+    Raises:
+        UsageError: one of them cannot be read; names it.
+    """
+    sources: list[_Source] = []
+    key = None
+    for path in paths:
+        sweep = read_sweep(path) if is_sweep(path) else None
+        if sweep is None:
+            sources.append(_source(path, None, per_document, per_repeat))
+            continue
+        key = sweep.key if len(paths) == 1 else None
+        sources += [_source(path / point.folder, point, per_document, per_repeat) for point in sweep.points]
+    differing = {name: values for name, *values in differing_options([source.config for source in sources])}
+    if key is None and len(differing) == 1:
+        (key,) = differing
+    options = differing if key is None else {key: [source.config.get(key) for source in sources]}
+    names = _names([source.path for source in sources])
+    runs = tuple(
+        OneRun(name, label, {option: values[place] for option, values in options.items()}, source.summary, source.missing)
+        for place, (source, name, label) in enumerate(zip(sources, names, _labels(options, names, key), strict=True))
+    )
+    return SideBySide(key, runs, tuple(_notes([source.manifest for source in sources if source.manifest is not None])))
+
+
+def _source(path: Path, point: Point | None, per_document: bool, per_repeat: bool) -> _Source:
+    """A run folder; for a point of a sweep, also one that is not there yet."""
+    if point is not None and not (path / "manifest.json").exists():
+        return _Source(path, point.config, None, None, point.error or "not measured yet")
+    run = read_run(path)
+    config = run.manifest.get("config") or {} if point is None else point.config
+    missing = (point.error if point is not None else None) or _stopped(run)
+    return _Source(path, config, run.manifest, summarise(run, per_document, per_repeat), missing)
+
+
+def _stopped(run: Run) -> str | None:
+    """What is said of a run that did not come to its end."""
+    status = run.manifest.get("status")
+    if status in ("complete", "invalid"):
+        return None
+    reasons = "; ".join(map(str, run.manifest.get("reasons") or ()))
+    return f"{status} after {len(run.requests):,} requests{f': {reasons}' if reasons else ''}"
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The folders' own names; where two are alike, their whole paths."""
+    counts = Counter(path.name for path in paths)
+    return [path.name if path.name and counts[path.name] == 1 else str(path) for path in paths]
+
+
+def _labels(options: Mapping[str, Sequence[Any]], names: Sequence[str], key: str | None) -> list[str]:
+    """The value in which each run differs; its folder where there are none or several, or where another one has the same."""
+    if key is None:
+        return list(names)
+    said = [shown(value) for value in options[key]]
+    counts = Counter(said)
+    return [
+        label if label and counts[label] == 1 else f"{name} ({label})" if label else name for label, name in zip(said, names, strict=True)
+    ]
+
+
+def _notes(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What else than options differs between the runs, and speaks in their times."""
+    options = {name for manifest in manifests for name in manifest.get("config") or {}}
+    for what, facts in (("machine", machine), ("software", software)):
+        differing = [name for name, *_ in differing_options([facts(manifest) for manifest in manifests]) if name not in options]
+        if differing:
+            yield f"the runs differ in {what} too ({', '.join(differing)}): not every difference of times is of the options"

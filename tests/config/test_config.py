@@ -1,0 +1,237 @@
+"""The configuration: files and manifests read back, which key is wrong, what does not apply, and absurd values."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvbench.config.run import RunConfig, load_config
+from kvbench.config.settings import flag
+from kvbench.config.study import DEFAULT_KV_TOKENS
+from kvbench.errors import UsageError
+from kvbench.experiments.at_once.options import POOLS
+from tests.folders import write_files
+
+RUNS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "one tier": {"tier": "none"},
+    "tier sizes": {"tier": ["cpu", "none"], "host_tokens": 4096, "chunk_tokens": 128, "block_size": 32},
+    "tier in GiB": {"host_gib": 1.5},
+    "passes": {"passes": "sequential, shuffle,zipf:1.1", "question": "vary", "reuse": 0.5, "overlap": 0.25},
+    "one pass": {"passes": ["sequential"]},
+    "no question": {"question_tokens": 0},
+    "own documents": {"documents": "texts", "model": "models/own"},
+    "engine": {
+        "device": "cpu",
+        "dtype": "float64",
+        "compile": True,
+        "max_batch_tokens": 64,
+        "kv_tokens": 64,
+        "concurrency": 8,
+        "repeats": 3,
+    },
+    "seed": {"seed": 2**63 - 1, "docs": 3, "doc_tokens": 7, "output_tokens": 1},
+}
+
+
+def fails(file: Path | None = None, **given: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_config(file, given)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("values", RUNS.values(), ids=RUNS)
+def test_a_manifest_gives_the_same_run_again(tmp_path: Path, values: dict[str, Any]) -> None:
+    config = load_config(None, values)
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps({"format": "kvbench.run/1", "config": config.resolved(), "status": "complete"}))
+    again = load_config(file, {})
+    assert again.resolved() == config.resolved()
+    assert again.resolved() == config.resolved()
+
+
+@pytest.mark.parametrize("values", RUNS.values(), ids=RUNS)
+def test_toml_says_the_same_as_the_command_line(tmp_path: Path, values: dict[str, Any]) -> None:
+    text = "".join(f"{key.replace('_', '-')} = {json.dumps(value)}\n" for key, value in values.items())
+    assert tomllib.loads(text) or not values
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    assert load_config(file, {}) == load_config(None, values)
+
+
+def test_the_resolved_configuration_has_every_field_that_applies() -> None:
+    fields = {name for name, setting in RunConfig.settings().items() if setting.runners is None or "engine" in setting.runners}
+    fields -= {name for name, setting in RunConfig.settings().items() if setting.experiments and "cyclic" not in setting.experiments}
+    fields -= {"rate", "arrivals"}
+    assert set(load_config(None, {}).resolved()) == fields - {"documents", "host_tokens", "link_gbps"}
+    assert set(load_config(None, {"tier": "none"}).resolved()) == fields - {
+        "documents",
+        "host_tokens",
+        "host_gib",
+        "chunk_tokens",
+        "link_gbps",
+        "controls",
+    }
+    own = load_config(None, {"documents": "texts"}).resolved()
+    assert set(own) == fields - {"docs", "doc_tokens", "overlap", "reuse", "host_tokens", "link_gbps", "controls"}
+    assert own["documents"] == "texts"
+
+
+def test_what_is_given_goes_over_the_file(tmp_path: Path) -> None:
+    file = write_files(tmp_path, {"run.toml": "docs = 4\ndoc_tokens = 100\n"}) / "run.toml"
+    config = load_config(file, {"docs": "5"})
+    assert (config.docs, config.doc_tokens) == (5, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("docs = 0", "docs: Input should be greater than or equal to 1, or 'auto' (got 0)"),
+        ("doc-tokens = 'many'", "doc_tokens: Input should be a valid integer"),
+        ("docs = 7.5", "docs: Input should be a valid integer"),
+        ("overlap = nan", "overlap: "),
+        ("host-gib = nan", "host_gib: Input should be less than or equal to 1000000, or 'auto' (got nan)"),
+        ("host-gib = 'big'", "host_gib: "),
+        ("tier = []", "tier: "),
+        ("tier = ['none', 'none']", "tier: each tier may be named once"),
+        ("passes = [1]", "passes"),
+        ("passes = 'sequential,sideways'", "passes: 'sideways' is no pass; there are sequential, repeat, reverse, shuffle and zipf:S"),
+        ("dosc = 3", "dosc: there is no such key"),
+        ("[run]\ndocs = 3", "run: there is no such key"),
+        ("model = ''", "model: "),
+        ("docs = ", "Invalid value"),
+        ("docs = 3\ndocs = 4", "Cannot overwrite a value"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_key(tmp_path: Path, text: str, message: str) -> None:
+    file = write_files(tmp_path, {"run.toml": text}) / "run.toml"
+    said = fails(file)
+    assert str(file) in said
+    assert message in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '"x"', '{"config": []}', '{"config": null}', "no json", ""])
+def test_a_json_file_that_is_no_manifest(tmp_path: Path, text: str) -> None:
+    file = write_files(tmp_path, {"manifest.json": text}) / "manifest.json"
+    assert fails(file).startswith(f"--config {file}: ")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "cannot be read (No such file or directory)" in fails(tmp_path / "none.toml")
+    assert "cannot be read (Is a directory)" in fails(tmp_path)
+    assert "cannot be read" in fails(write_files(tmp_path, {"run.toml": b"\xff"}) / "run.toml")
+
+
+OWN = "--documents brings its own documents"
+NO_TIER = "no arm has a cpu tier"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "reason"),
+    [
+        ("docs", {"documents": "texts", "docs": 3}, OWN),
+        ("doc_tokens", {"documents": "texts", "doc_tokens": 3}, OWN),
+        ("overlap", {"documents": "texts", "overlap": 0.1}, OWN),
+        ("reuse", {"documents": "texts", "reuse": 0.1}, OWN),
+        ("host_gib", {"tier": "none", "host_gib": "auto"}, NO_TIER),
+        ("host_tokens", {"tier": "none", "host_tokens": 0}, NO_TIER),
+        ("chunk_tokens", {"tier": "none", "chunk_tokens": 256}, NO_TIER),
+        ("host_gib", {"host_tokens": 512, "host_gib": 1}, "--host-tokens gives the size already"),
+        ("reuse", {"passes": "sequential", "reuse": 1}, "there is no later pass"),
+        ("question", {"passes": "sequential", "question": "same"}, "there is no later pass"),
+        ("question", {"question_tokens": 0, "question": "vary"}, "there is no question"),
+        ("profile", {"profile": "vllm"}, "the runner is engine"),
+        ("calibrate", {"calibrate": "runs/first"}, "the runner is engine"),
+        ("max_batch_tokens", {"runner": "simulator", "max_batch_tokens": 64}, "the runner is simulator"),
+        ("device", {"runner": "simulator", "device": "cpu"}, "the runner is simulator"),
+        ("repeats", {"runner": "simulator", "repeats": 3}, "a prediction is the same every time"),
+        ("restore_rate", {"runner": "simulator", "tier": "none", "restore_rate": 5, "prefill_rate": 5}, NO_TIER),
+        ("block_size", {"runner": "simulator", "profile": "documents", "block_size": 16}, "the profile documents keeps whole documents"),
+        (
+            "chunk_tokens",
+            {"runner": "simulator", "profile": "documents", "chunk_tokens": 256},
+            "the profile documents keeps whole documents",
+        ),
+    ],
+)
+def test_an_option_that_does_not_apply_is_wrong_use(name: str, given: dict[str, Any], reason: str) -> None:
+    assert fails(**given).startswith(f"{flag(name)} does not apply: {reason}")
+    del given[name]
+    load_config(None, given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"docs": "0"}, "--docs: Input should be greater than or equal to 1, or 'auto' (got '0')"),
+        ({"docs": "-3"}, "--docs: "),
+        ({"docs": "1e9"}, "--docs: Input should be a valid integer"),
+        ({"doc_tokens": "9" * 30}, "--doc-tokens: "),
+        ({"doc_tokens": "9" * 5000}, "--doc-tokens: "),
+        ({"question_tokens": "-1"}, "--question-tokens: "),
+        ({"output_tokens": "0"}, "--output-tokens: "),
+        ({"repeats": "0"}, "--repeats: "),
+        ({"concurrency": "0"}, "--concurrency: "),
+        ({"seed": "-1"}, "--seed: "),
+        ({"seed": str(2**63)}, "--seed: "),
+        ({"overlap": "1.01"}, "--overlap: "),
+        ({"overlap": "nan"}, "--overlap: "),
+        ({"reuse": "-0.1"}, "--reuse: "),
+        ({"kv_tokens": "0"}, "--kv-tokens: "),
+        ({"block_size": "0"}, "--block-size: "),
+        ({"max_batch_tokens": "0"}, "--max-batch-tokens: "),
+        ({"host_gib": "inf"}, "--host-gib: "),
+        ({"host_gib": "-0.5"}, "--host-gib: "),
+        ({"host_tokens": "-1"}, "--host-tokens: "),
+        ({"chunk_tokens": "0"}, "--chunk-tokens: "),
+        ({"passes": ["zipf:nan"]}, "--passes: 'zipf:nan': the skew of zipf:S is a number above 0"),
+        ({"passes": ["zipf:inf"]}, "--passes: "),
+        ({"passes": [""]}, "--passes: '' is no pass"),
+        ({"model": ""}, "--model: "),
+        ({"chunk_tokens": 24}, "--chunk-tokens 24 is not a multiple of --block-size 16"),
+        ({"kv_tokens": 15}, "--kv-tokens 15 holds no block of --block-size 16"),
+        ({"runner": "simulator", "prefill_rate": 0}, "--prefill-rate: "),
+        ({"runner": "simulator", "restore_rate": "inf"}, "--restore-rate: "),
+        ({"runner": "simulator", "overhead_ms": -1}, "--overhead-ms: "),
+        ({"runner": "simulator", "calibrate": ""}, "--calibrate: the name is empty"),
+        ({"runner": "simulator", "prefill_rate": 5}, "--prefill-rate needs --restore-rate too, or --calibrate RUN_DIR"),
+        ({"runner": "simulator", "restore_rate": 5}, "--restore-rate needs --prefill-rate too"),
+        ({"runner": "simulator", "tier": "none", "overhead_ms": 5}, "--overhead-ms needs --prefill-rate too"),
+    ],
+)
+def test_absurd_values(given: dict[str, Any], message: str) -> None:
+    said = fails(**given)
+    assert message in said
+    assert "\n" not in said
+
+
+def test_the_help_names_the_pool_of_every_experiment() -> None:
+    said = str(RunConfig.model_fields["kv_tokens"].description)
+    assert all(f"{tokens:,}" in said for tokens in (DEFAULT_KV_TOKENS, *POOLS.values()))
+
+
+def test_a_tier_is_not_needed_for_a_chunk_that_would_not_divide() -> None:
+    assert load_config(None, {"tier": "none", "block_size": 24}).block_size == 24
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("docs = true", "--docs: a number or a name is expected, not true"),
+        ('documents = ""', "--documents: the name is empty"),
+        ("doc-tokens = 5\ndoc_tokens = 6", "doc-tokens is given twice, with - and with _"),
+        ('tier = ["none"]\nhost-gib = 1.0', "--host-gib does not apply: no arm has a cpu tier"),
+    ],
+)
+def test_a_file_that_may_mean_two_things_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        load_config(file, {})
+    assert str(file) in str(caught.value)

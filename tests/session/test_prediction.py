@@ -1,0 +1,56 @@
+"""When a prediction is a promise: equal prompts are taken to have equal answers, which 16 bits do not keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from kvbench.config.run import RunConfig
+from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, Request
+from kvbench.runs.records import Place
+from kvbench.session.prediction import Foresight
+
+BLOCK = 16
+
+
+class Facts:
+    """What foresight asks of a backend."""
+
+    capacity = DeviceCapacity(640, BLOCK)
+    chunk_tokens = 256
+
+    def __init__(self, profile: str, dtype: str) -> None:
+        self._profile, self._dtype = profile, dtype
+
+    def profile(self, arm: str) -> str:
+        return self._profile
+
+    def describe(self) -> dict[str, Any]:
+        return {"model": {"dtype": self._dtype}}
+
+
+def promised(profile: str, dtype: str, *requests: tuple[int, int]) -> list[bool]:
+    """Whether each pass of one request, prompt and output tokens, is promised."""
+    start = ColdStart(ArmSetup("none"), 0, Path())
+    foresight = Foresight(RunConfig.model_validate({}), cast(Backend, Facts(profile, dtype)), start)
+    made = [
+        Request(Place("none", 0, "sequential", index, 0, str(index), 0), [1] * prompt, output)
+        for index, (prompt, output) in enumerate(requests)
+    ]
+    found = [foresight.of([request], ClosedLoop(1)) for request in made]
+    return [prediction is not None and prediction["exact"] for prediction in found]
+
+
+@pytest.mark.parametrize(
+    ("profile", "dtype", "expected"),
+    [
+        ("engine", "bfloat16", [True, False, False]),
+        ("engine", "float16", [True, False, False]),
+        ("engine", "float32", [True, True, True]),
+        ("vllm", "bfloat16", [True, True, True]),
+    ],
+)
+def test_an_answer_in_16_bits_that_fills_a_block_makes_what_follows_an_estimate(profile: str, dtype: str, expected: list[bool]) -> None:
+    assert promised(profile, dtype, (2 * BLOCK - 4, 4), (2 * BLOCK - 4, 5), (BLOCK, 1)) == expected

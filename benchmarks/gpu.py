@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kvbench.config.run import load_config
+from kvbench.experiments.composed import load_config
 from kvbench.reports import terminal
 from kvbench.runners.engine.engine import Engine, EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from kvbench.config.run import RunConfig
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
+from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.models.shapes import SHAPES
 from kvbench.runners.profiles import VLLM
@@ -39,7 +39,7 @@ DOCUMENT_5_MS = 438.0
 
 def main() -> None:
     """Print the table, and the JSON line."""
-    config = RunConfig.model_validate({})
+    config = CyclicOptions.model_validate({})
     rates = Rates(config.doc_tokens / DOCUMENT_MS * 1e3, LOADED / LOAD_MS * 1e3, DEVICE_HIT_MS)
     workload = make_cyclic(config, DEFAULT_DOCS, SHAPES["qwen2.5-1.5b"]["vocab_size"], Path("none"))
     results = []

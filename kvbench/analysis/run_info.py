@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.experiments.at_once.options import BATCH_EXPERIMENTS
-
 LOG = "log"
 """The experiment of a run that is somebody's log."""
+
+BATCH_EXPERIMENTS = frozenset({"pressure", "fragmentation", "sharing"})
 
 IN_ORDER = frozenset({"sequential", "repeat"})
 """Passes that read the documents in the order of the first reading."""

@@ -61,13 +61,19 @@ class LazyCommand(TyperCommand):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
-def build_command(function: Callable[..., None], name: str, example: str, bare: Mapping[str, str] = MappingProxyType({})) -> TyperCommand:
+def build_command(
+    function: Callable[..., None],
+    name: str,
+    example: str,
+    bare: Mapping[str, str] = MappingProxyType({}),
+    kind: type[PanelCommand] = PanelCommand,
+) -> TyperCommand:
     """The command of a function with typer's annotations; its docstring is the help, which ends with the example.
 
-    ``bare``: as :attr:`PanelCommand.bare`.
+    ``bare``: as :attr:`PanelCommand.bare`; ``kind``: what writes the help.
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, cls=PanelCommand, epilog=f"\b\nExample:\n  {example}")(function)
+    app.command(name, cls=kind, epilog=f"\b\nExample:\n  {example}")(function)
     command = typer.main.get_command(app)
     if not isinstance(command, PanelCommand):
         raise TypeError(f"{name} is not one command")

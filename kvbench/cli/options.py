@@ -6,6 +6,7 @@ Every option is taken as text, ``None`` where it is not given, and only what was
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -13,19 +14,20 @@ import typer
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
-from kvbench.config.settings import Setting, Settings, flag
+from kvbench.config.settings import Setting, flag, setting_of
 
-PANELS = ("Workload", "Requests at once", "Model and pool", "Host tier", "Engine", "Simulator", "vLLM server", "Times", "Run")
+PANELS = (
+    "Workload", "Requests at once", "Model and pool", "Host tier", "Engine", "Simulator", "vLLM server", "Server", "Times", "Run", "Output",
+)  # fmt: skip
 
 
-def with_options(function: Callable[..., None], kind: type[Settings]) -> Callable[..., None]:
-    """Give ``function(..., **given)`` an argument or option for each field of a configuration, in place of ``given``.
+def with_options(function: Callable[..., None], fields: Mapping[str, FieldInfo]) -> Callable[..., None]:
+    """Give ``function(..., **given)`` an argument or option for each of these fields of a configuration, in place of ``given``.
 
     What is passed in ``given`` for an option that was not given is ``None``; :func:`only_given` drops it.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())
-    fields = sorted(kind.settings().items(), key=lambda item: (item[0] != "experiment", PANELS.index(item[1].panel)))
-    generated = [_parameter(name, kind.model_fields[name], setting) for name, setting in fields]
+    generated = [_parameter(name, field, setting_of(field)) for name, field in in_panels(fields)]
     parameters = [*(item for item in own[:1] if item.name == "ctx"), *generated]
     parameters += [item for item in own if item.name != "ctx" and item.kind is not item.VAR_KEYWORD]
     ordered = [item.replace(kind=item.KEYWORD_ONLY) for item in parameters]
@@ -38,24 +40,51 @@ def with_options(function: Callable[..., None], kind: type[Settings]) -> Callabl
     return command
 
 
+def in_panels(fields: Mapping[str, FieldInfo]) -> list[tuple[str, FieldInfo]]:
+    """The fields in the order of help: the experiment, then panel by panel."""
+    return sorted(fields.items(), key=lambda item: (item[0] != "experiment", PANELS.index(setting_of(item[1]).panel)))
+
+
+def help_record(name: str, field: FieldInfo, brief: bool) -> tuple[str, str]:
+    """What help says of an option: how it is given, and what it does; ``brief``: in a sentence, with its unit and its default."""
+    setting = setting_of(field)
+    spelled = f"{flag(name)} / --no-{flag(name)[2:]}" if field.annotation is bool else f"{flag(name)} {_value(field, setting)}"
+    if not brief:
+        return spelled, _help(field, setting)
+    facts = [*([setting.unit] if setting.unit else []), f"default: {_shown(field.default)}"]
+    return spelled, f"{sentence(str(field.description))} [{'; '.join(facts)}]"
+
+
+def sentence(text: str) -> str:
+    """The first sentence of a help text, up to what explains it."""
+    return re.split(r"\. |; |\.?$", text, maxsplit=1)[0] + "."
+
+
 def only_given(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options the user gave, by field name."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _parameter(name: str, field: FieldInfo, setting: Setting) -> inspect.Parameter:
-    help_text = f"{field.description} [{'; '.join(_facts(field, setting))}]"
+    help_text = _help(field, setting)
     if name == "experiment":
         kind: Any = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help=help_text, show_default=False)]
     elif field.annotation is bool:
         kind = Annotated[bool | None, typer.Option(f"{flag(name)}/--no-{flag(name)[2:]}", help=help_text, rich_help_panel=setting.panel)]
     else:
         text = list[str] if get_origin(field.annotation) is tuple else str
-        option = typer.Option(
-            flag(name), help=help_text, metavar=setting.metavar or _metavar(field.annotation), rich_help_panel=setting.panel
-        )
+        option = typer.Option(flag(name), help=help_text, metavar=_value(field, setting), rich_help_panel=setting.panel)
         kind = Annotated[text | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def _help(field: FieldInfo, setting: Setting) -> str:
+    return f"{field.description} [{'; '.join(_facts(field, setting))}]"
+
+
+def _value(field: FieldInfo, setting: Setting) -> str:
+    """What stands for the value in help."""
+    return setting.metavar or _metavar(field.annotation)
 
 
 def _facts(field: FieldInfo, setting: Setting) -> list[str]:

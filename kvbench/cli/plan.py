@@ -19,7 +19,7 @@ EXAMPLE = "kvbench plan --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570
 
 def build() -> TyperCommand:
     """The command, with an option for each field of the configuration."""
-    return build_command(with_options(plan, PlanConfig), "plan", EXAMPLE)
+    return build_command(with_options(plan, PlanConfig.model_fields), "plan", EXAMPLE)
 
 
 def plan(

@@ -13,9 +13,11 @@ from typer.core import TyperCommand
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.cli.options import only_given, with_options
+from kvbench.cli.run_help import RunCommand
 from kvbench.cli.termination import terminable
-from kvbench.config.run import RunConfig, load_config
+from kvbench.config.run import RunConfig
 from kvbench.errors import RunFailed, Untrusted, UsageError
+from kvbench.experiments.composed import all_fields, load_config
 
 if TYPE_CHECKING:
     from kvbench.session.session import Finished
@@ -25,8 +27,8 @@ EXAMPLE = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs
 
 
 def build() -> TyperCommand:
-    """The command, with an option for each field of the configuration."""
-    return build_command(with_options(run, RunConfig), "run", EXAMPLE, {"--ray": "local"})
+    """The command, with an option for each field of any configuration."""
+    return build_command(with_options(run, all_fields()), "run", EXAMPLE, {"--ray": "local"}, RunCommand)
 
 
 def run(

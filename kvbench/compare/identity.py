@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvbench.experiments.at_once.options import BATCH_EXPERIMENTS
+from kvbench.experiments.composed import all_settings
 
 Facts = dict[str, Any]
 
@@ -29,9 +29,7 @@ _LONGEST = 200
 
 def subject(manifest: Mapping[str, Any]) -> Facts:
     """What was measured, by field name: workload, model and capacity. Fields differ only if what they describe does."""
-    from kvbench.config.run import RunConfig
-
-    panels = {name: setting.panel for name, setting in RunConfig.settings().items()}
+    panels = {name: setting.panel for name, setting in all_settings().items()}
     config = {
         name: value
         for name, value in (manifest.get("config") or {}).items()
@@ -48,9 +46,9 @@ def _pace(config: Mapping[str, Any]) -> str:
     if config.get("rate") is not None:
         return f"{config['rate']:g} requests/s, {config.get('arrivals')}"
     concurrency = config.get("concurrency")
-    if concurrency is None and config.get("experiment") in BATCH_EXPERIMENTS:
-        return "all at once"
-    return "the trace's own times" if concurrency is None else f"{concurrency} in flight"
+    if concurrency is not None:
+        return f"{concurrency} in flight"
+    return "the trace's own times" if "trace" in config else "all at once"
 
 
 def machine(manifest: Mapping[str, Any]) -> Facts:
@@ -61,10 +59,8 @@ def machine(manifest: Mapping[str, Any]) -> Facts:
 
 def software(manifest: Mapping[str, Any]) -> Facts:
     """Versions and options of execution: what an upgrade changes, so a difference is what is being compared."""
-    from kvbench.config.run import RunConfig
-
     environment = manifest.get("environment") or {}
-    settings = RunConfig.settings()
+    settings = all_settings()
     config = manifest.get("config") or {}
     execution = {name: _short(value) for name, value in config.items() if name in settings and settings[name].panel not in _STUDIED}
     versions = {name: version for name, version in (environment.get("packages") or {}).items() if version is not None}

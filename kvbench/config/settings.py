@@ -11,25 +11,37 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from kvbench.errors import UsageError
+from kvbench.workloads.lengths import parse_lengths
+
+Auto = Literal["auto"]
+PoolTokens = Annotated[int, Field(ge=1, le=10**10)]
+BlockTokens = Annotated[int, Field(ge=1, le=4096)]
+Gibibytes = Annotated[float, Field(ge=0, le=1e6)]
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a field is shown, and to what it applies: ``None`` means to every experiment, or to every runner.
+    """How a field is shown in help, and on which runners it applies (``None``: on every one).
 
-    ``metavar`` stands for the value in help, where the field's type does not say it well.
+    ``metavar`` stands for the value in help, where the field's type does not say it well. ``basic``: the short help shows it.
     """
 
     panel: str
     unit: str = ""
     metavar: str = ""
-    experiments: frozenset[str] | None = None
     runners: frozenset[str] | None = None
+    basic: bool = False
+
+
+def setting_of(field: FieldInfo) -> Setting:
+    """The setting of a field of a configuration."""
+    return next(item for item in field.metadata if isinstance(item, Setting))
 
 
 class Settings(BaseModel):
@@ -40,7 +52,7 @@ class Settings(BaseModel):
     @classmethod
     def settings(cls) -> dict[str, Setting]:
         """Each field's :class:`Setting`, by field name, in the order in which the fields stand."""
-        return {name: next(item for item in field.metadata if isinstance(item, Setting)) for name, field in cls.model_fields.items()}
+        return {name: setting_of(field) for name, field in cls.model_fields.items()}
 
     @model_validator(mode="before")
     @classmethod
@@ -96,18 +108,39 @@ def split_names(value: object) -> object:
     return [name for part in parts for name in ([word.strip() for word in part.split(",")] if isinstance(part, str) else [part])]
 
 
+def given_or(value: int | Auto, default: int) -> int:
+    """The value, or what ``auto`` means where nothing else tells."""
+    return default if value == "auto" else value
+
+
+def _read_lengths(value: object) -> object:
+    """A number stays one; ``"256"`` becomes one; a distribution is checked and stays as it was said."""
+    if not isinstance(value, (int, str)) or value == "auto":
+        return value
+    lengths = parse_lengths(str(value))
+    return value if lengths.fixed is None else lengths.fixed
+
+
+LengthSpec = Annotated[int | str, BeforeValidator(_read_lengths)]
+"""A length, a distribution of lengths (:mod:`kvbench.workloads.lengths`), or ``auto``."""
+
+
 def load(kind: type[Kind], command: str, file: Path | None, given: Mapping[str, Any]) -> Kind:
-    """The configuration of a file (TOML, or the manifest of a run) with the command line's options over it.
+    """The configuration of a file with the command line's options over it; see :func:`validated`."""
+    return validated(kind, command, file, {} if file is None else read_file(file), given)
+
+
+def validated(kind: type[Kind], command: str, file: Path | None, values: Mapping[str, Any], given: Mapping[str, Any]) -> Kind:
+    """The configuration of a file's values with the command line's options over them.
 
     Args:
         command: whose options these are, for messages: ``kvbench run``.
-        file: ``None`` for none. TOML keys are the options' names, with ``-`` or ``_``.
+        file: where the values come from; ``None`` for none.
         given: only what the user gave on the command line, by field name.
 
     Raises:
-        UsageError: the file cannot be read, or a value is wrong; names the key, the value and the reason.
+        UsageError: a value is wrong; names the key, the value and the reason.
     """
-    values = {} if file is None else _read_file(file)
     try:
         return kind.model_validate({**values, **given})
     except ValidationError as error:
@@ -125,8 +158,12 @@ def load(kind: type[Kind], command: str, file: Path | None, given: Mapping[str, 
         raise UsageError(f"{source}{label}: {reason} (got {first['input']!r})") from None
 
 
-def _read_file(file: Path) -> dict[str, Any]:
-    """The options a TOML file or a manifest holds, by field name."""
+def read_file(file: Path) -> dict[str, Any]:
+    """The options that a TOML file or a run's manifest holds, by field name. TOML keys may be spelled with ``-`` or ``_``.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

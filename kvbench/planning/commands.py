@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvbench.config.run import RunConfig
 from kvbench.config.settings import flag
+from kvbench.experiments.composed import compose
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.result import Command
 
@@ -33,10 +33,9 @@ def _measure(config: PlanConfig, model: str | None, kv_tokens: int, host_tokens:
     """The run of what is planned. Its tier is sized in tokens: what a token takes is the engine's affair, which keeps 32 bits on a CPU."""
     own = {"model": model or config.model, "kv_tokens": kv_tokens, "host_tokens": host_tokens}
     yield from ("kvbench", "run", *(_option(name, value) for name, value in own.items()))
-    for name, setting in RunConfig.settings().items():
+    for name in compose("cyclic", "engine").model_fields:
         value = getattr(config, name) if name in config.model_fields_set else None
-        applies = setting.runners is None or "engine" in setting.runners
-        if value is not None and applies and name not in own and name != "host_gib":
+        if value is not None and name not in own and name != "host_gib":
             yield _option(name, value)
 
 

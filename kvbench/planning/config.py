@@ -7,40 +7,31 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kvbench.config.run import VLLM
-from kvbench.config.settings import Setting
-from kvbench.config.study import (
-    CYCLIC,
-    DEFAULT_BLOCK_SIZE,
-    DEFAULT_DOCS,
-    DEFAULT_KV_TOKENS,
-    MODEL,
-    POOL_TOKENS,
-    SIMULATOR,
-    TIER_GIB,
-    Auto,
-    BlockTokens,
-    Documents,
-    Gibibytes,
-    PoolTokens,
-    StudyConfig,
-    given_or,
-)
+from kvbench.config.settings import Auto, BlockTokens, Gibibytes, PoolTokens, Setting, given_or
+from kvbench.config.simulator import SIMULATOR, RateOptions
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, POOL_TOKENS, StudyConfig
+from kvbench.config.vllm import VLLM
+from kvbench.experiments.cyclic.options import BASIC, DEFAULT_DOCS, DocumentOptions, Documents
+from kvbench.experiments.tiers.options import TIER_GIB, AnswerOptions, TierSizes
+from kvbench.experiments.trace.options import TraceFileOptions
 
 MODEL_BYTES = Setting("Model and pool", unit="bytes")
 POOL_RANGE = replace(POOL_TOKENS, metavar="FROM:TO")
-WINDOW = Setting("Times", unit="s", experiments=frozenset({"trace"}))
+WINDOW = Setting("Times", unit="s")
 SERVER_URL = replace(VLLM, metavar="URL")
 
+OF_TRACES = (*TraceFileOptions.model_fields, "window")
+OF_DOCUMENTS = tuple(DocumentOptions.model_fields.keys() - AnswerOptions.model_fields.keys() - StudyConfig.model_fields.keys())
 
-class PlanConfig(StudyConfig):
+
+class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions):
     """One plan.
 
     Its defaults are source 001's server: vLLM with LMCache, Qwen2.5-1.5B, and the pool that was left beside it. A plan is for a server
     that is still to be set up, so vLLM's rules are the default, and not those of kvbench's own engine.
     """
 
-    docs: Annotated[Documents | Auto, CYCLIC] = Field("auto", description=f"Documents in a pass; auto: {DEFAULT_DOCS}.")
+    docs: Annotated[Documents | Auto, BASIC] = Field("auto", description=f"Documents in a pass; auto: {DEFAULT_DOCS}.")
     model: Annotated[str, MODEL] = Field(
         "qwen2.5-1.5b",
         min_length=1,
@@ -106,6 +97,7 @@ class PlanConfig(StudyConfig):
     def not_applicable(self) -> dict[str, str]:
         """Fields that mean nothing in this plan, with the reason."""
         reasons = super().not_applicable()
+        reasons |= dict.fromkeys(OF_TRACES if self.trace is None else OF_DOCUMENTS, f"the experiment is {self.studied}")
         if self.trace is not None:
             for name in ("pool_tokens", "from_server", "prefill_rate", "restore_rate", "overhead_ms", "calibrate"):
                 reasons[name] = "the plan is for a trace"

@@ -9,7 +9,7 @@ from typing import Any
 import kvbench
 from kvbench.config.run import RunConfig
 from kvbench.config.secrets import mask_command
-from kvbench.config.study import TIERED
+from kvbench.experiments.registry import experiments
 from kvbench.experiments.workload import Workload
 from kvbench.runners.base import ArmSetup, Backend
 from kvbench.runs.machine import describe_machine
@@ -33,7 +33,7 @@ def full_manifest(config: RunConfig, backend: Backend, workload: Workload, arms:
         "seeds": {"workload": config.seed, "weights": described["weights_seed"]},
         "nonce": backend.nonce,
         "arms": [{"name": arm.name, "command": None} | arm.differences() for arm in arms],
-        "profile": backend.profile(arms[0].name) if config.experiment in TIERED else None,
+        "profile": backend.profile(arms[0].name) if experiments()[config.experiment].predicted else None,
         "rates": described.get("rates"),
         "floors": described.get("floors"),
         "model": described["model"],

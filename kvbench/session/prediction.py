@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvbench.config.run import RunConfig
-from kvbench.config.study import TIERED
+from kvbench.experiments.registry import experiments
 from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
@@ -26,8 +26,8 @@ class Foresight:
         self._certain = True
         self._rounded: int | None = None
         """The size of a block, where answers to equal prompts may differ by rounding."""
-        simulated = config.runner == "simulator"  # such a run is a prediction itself
-        if profile is not None and not size_unknown and not simulated and config.experiment in TIERED:
+        predicted = experiments()[config.experiment].predicted and not config.simulated  # a simulated run is a prediction itself
+        if profile is not None and not size_unknown and predicted:
             capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
             self._predictor = Predictor(PROFILES[profile], capacity)
             device = PROFILES[profile].device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,13 +12,14 @@ from typing import Any
 
 from kvbench.config.run import RunConfig
 from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
-from kvbench.experiments.registry import make_backend, make_workload
+from kvbench.experiments.experiment import RunnerFacts
+from kvbench.experiments.registry import experiments
 from kvbench.experiments.workload import Workload
 from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, Request, Runner
+from kvbench.runners.registry import RUNNERS
 from kvbench.runs.records import PassRecord, RequestRecord
 from kvbench.runs.run_folder import RunFolder, control_folder, read_manifest, read_run, set_status
 from kvbench.session.arms import make_arms
-from kvbench.session.controls import control_configs
 from kvbench.session.manifest import first_manifest, full_manifest
 from kvbench.session.prediction import Foresight
 from kvbench.session.watcher import Watcher
@@ -49,18 +50,19 @@ def run(config: RunConfig, out: Path | None, watcher: Watcher, command: list[str
     path = out or default_folder(config)
     with ExitStack() as opened:
         finished, backend = _run_once(config, path, watcher, command, opened)
-        if not config.controls:
-            return finished
+        controls = experiments()[config.experiment].controls(config, read_manifest(path))
         loaded = backend if config.runner == "engine" else None  # servers are started anew, in a folder of their own
-        return _run_controls(config, finished, watcher, command, loaded)
+        return _run_controls(controls, finished, watcher, command, loaded) if controls else finished
 
 
-def _run_controls(config: RunConfig, finished: Finished, watcher: Watcher, command: list[str], loaded: Backend | None) -> Finished:
+def _run_controls(
+    controls: Mapping[str, RunConfig], finished: Finished, watcher: Watcher, command: list[str], loaded: Backend | None
+) -> Finished:
     """The controls of a finished run, and what they say of it."""
     path = finished.path
     try:
         set_status(path, "running")
-        for name, control in control_configs(config, read_manifest(path)).items():
+        for name, control in controls.items():
             with ExitStack() as opened:
                 _run_once(control, control_folder(path, name), watcher, command, opened, loaded)
         reasons = _check(path)
@@ -86,7 +88,7 @@ def _run_once(
         try:
             watcher.note(f"loading {config.model}")
             if (backend := loaded) is None:
-                backend = make_backend(config, path, watcher.note)
+                backend = RUNNERS[config.runner].make_backend(config, path, watcher.note)
                 opened.callback(backend.close)
             workload, arms = _prepare(config, backend, folder, watcher)
             _measure(config, backend, workload, arms, folder, watcher)
@@ -116,7 +118,7 @@ def _measure(
     clock = Clock()
     for repeat in range(config.repeats):
         if backend.nonce is not None and repeat > 0:  # the servers know the documents of the repeat before
-            workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, f"{backend.nonce}/{repeat}")
+            workload = _make_workload(config, backend, repeat)
         for arm in rotated(arms, repeat):
             start = ColdStart(arm, repeat, folder.path)
             foresight = Foresight(config, backend, start)
@@ -186,7 +188,7 @@ def rotated(arms: Sequence[ArmSetup], repeat: int) -> list[ArmSetup]:
 
 def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Watcher) -> tuple[Workload, Sequence[ArmSetup]]:
     """Make the workload, refuse what cannot run, complete the manifest, warm up."""
-    workload = make_workload(config, backend.vocab, backend.tokenizer, backend.capacity, backend.nonce and f"{backend.nonce}/0")
+    workload = _make_workload(config, backend, 0)
     for size in workload.sizes():
         backend.check(*size)
     arms = make_arms(config, backend, workload)
@@ -199,6 +201,18 @@ def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Wa
     answers = workload.describe().get("answers") or [len(plan.doc_ids) for plan in workload.passes]
     watcher.started(config.repeats * len(arms) * sum(answers))
     return workload, arms
+
+
+def _make_workload(config: RunConfig, backend: Backend, repeat: int) -> Workload:
+    """The requests of a repeat.
+
+    On servers that were there before, a nonce makes what is drawn other than for any other run or repeat, as they may know that. The user's
+    own texts and tokens stay as they are.
+    """
+    if backend.nonce is not None:
+        config = config.model_copy(update={"seed": Draws(config.seed, "salt", f"{backend.nonce}/{repeat}").integers(1, 0, 2**63)[0]})
+    facts = RunnerFacts(backend.vocab, backend.tokenizer, backend.capacity)
+    return experiments()[config.experiment].make_workload(config, facts)
 
 
 def _check_chunks(backend: Backend, arm: ArmSetup) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from kvbench.config.run import RunConfig, load_config
+from kvbench.config.run import RunConfig
 from kvbench.config.secrets import mask_command
 from kvbench.config.settings import flag
 from kvbench.errors import UsageError
+from kvbench.experiments.composed import all_fields, load_config
 from kvbench.runs.sweep_folder import Point, Sweep, shown
 
 _LONGEST = 60
@@ -34,7 +35,7 @@ def plan_sweep(file: Path | None, given: Mapping[str, Any], words: Sequence[str]
 
     Raises:
         UsageError: more than one sweep, no such option, one that is given too, a value twice, fewer than two; or as
-            :func:`kvbench.config.run.load_config` for any value.
+            :func:`kvbench.experiments.composed.load_config` for any value.
     """
     if len(words) > 1:
         raise UsageError(
@@ -42,7 +43,7 @@ def plan_sweep(file: Path | None, given: Mapping[str, Any], words: Sequence[str]
         )
     name, _, text = words[0].partition("=")
     key = name.strip().removeprefix("--").replace("-", "_")
-    if key not in RunConfig.model_fields:
+    if key not in all_fields():
         raise UsageError(f"--sweep {words[0]}: there is no option {name.strip() or 'of that name'}; `kvbench run --help` lists them")
     if key in given:
         raise UsageError(f"{flag(key)} and --sweep {words[0]}: give the values in one of them")
@@ -73,7 +74,7 @@ def _split(word: str, key: str, text: str) -> list[str]:
 
 
 def _takes_list(key: str) -> bool:
-    return get_origin(RunConfig.model_fields[key].annotation) is tuple
+    return get_origin(all_fields()[key].annotation) is tuple
 
 
 def _folders(key: str, values: Sequence[Any]) -> list[str]:

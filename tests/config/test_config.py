@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kvbench.config.run import RunConfig, load_config
 from kvbench.config.settings import flag
-from kvbench.config.study import DEFAULT_KV_TOKENS
 from kvbench.errors import UsageError
-from kvbench.experiments.at_once.options import POOLS
+from kvbench.experiments.composed import compose
+from kvbench.experiments.registry import experiments
+from tests.configs import loaded
 from tests.folders import write_files
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -41,16 +41,16 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def fails(file: Path | None = None, **given: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        load_config(file, given)
+        loaded(file, given)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("values", RUNS.values(), ids=RUNS)
 def test_a_manifest_gives_the_same_run_again(tmp_path: Path, values: dict[str, Any]) -> None:
-    config = load_config(None, values)
+    config = loaded(None, values)
     file = tmp_path / "manifest.json"
     file.write_text(json.dumps({"format": "kvbench.run/1", "config": config.resolved(), "status": "complete"}))
-    again = load_config(file, {})
+    again = loaded(file, {})
     assert again.resolved() == config.resolved()
     assert again.resolved() == config.resolved()
 
@@ -61,15 +61,13 @@ def test_toml_says_the_same_as_the_command_line(tmp_path: Path, values: dict[str
     assert tomllib.loads(text) or not values
     file = tmp_path / "run.toml"
     file.write_text(text)
-    assert load_config(file, {}) == load_config(None, values)
+    assert loaded(file, {}) == loaded(None, values)
 
 
 def test_the_resolved_configuration_has_every_field_that_applies() -> None:
-    fields = {name for name, setting in RunConfig.settings().items() if setting.runners is None or "engine" in setting.runners}
-    fields -= {name for name, setting in RunConfig.settings().items() if setting.experiments and "cyclic" not in setting.experiments}
-    fields -= {"rate", "arrivals"}
-    assert set(load_config(None, {}).resolved()) == fields - {"documents", "host_tokens", "link_gbps"}
-    assert set(load_config(None, {"tier": "none"}).resolved()) == fields - {
+    fields = set(compose("cyclic", "engine").model_fields) - {"rate", "arrivals"}
+    assert set(loaded(None, {}).resolved()) == fields - {"documents", "host_tokens", "link_gbps"}
+    assert set(loaded(None, {"tier": "none"}).resolved()) == fields - {
         "documents",
         "host_tokens",
         "host_gib",
@@ -77,14 +75,14 @@ def test_the_resolved_configuration_has_every_field_that_applies() -> None:
         "link_gbps",
         "controls",
     }
-    own = load_config(None, {"documents": "texts"}).resolved()
+    own = loaded(None, {"documents": "texts"}).resolved()
     assert set(own) == fields - {"docs", "doc_tokens", "overlap", "reuse", "host_tokens", "link_gbps", "controls"}
     assert own["documents"] == "texts"
 
 
 def test_what_is_given_goes_over_the_file(tmp_path: Path) -> None:
     file = write_files(tmp_path, {"run.toml": "docs = 4\ndoc_tokens = 100\n"}) / "run.toml"
-    config = load_config(file, {"docs": "5"})
+    config = loaded(file, {"docs": "5"})
     assert (config.docs, config.doc_tokens) == (5, 100)
 
 
@@ -163,7 +161,7 @@ NO_TIER = "no arm has a cpu tier"
 def test_an_option_that_does_not_apply_is_wrong_use(name: str, given: dict[str, Any], reason: str) -> None:
     assert fails(**given).startswith(f"{flag(name)} does not apply: {reason}")
     del given[name]
-    load_config(None, given)
+    loaded(None, given)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +210,13 @@ def test_absurd_values(given: dict[str, Any], message: str) -> None:
 
 
 def test_the_help_names_the_pool_of_every_experiment() -> None:
-    said = str(RunConfig.model_fields["kv_tokens"].description)
-    assert all(f"{tokens:,}" in said for tokens in (DEFAULT_KV_TOKENS, *POOLS.values()))
+    for experiment in experiments().values():
+        own = experiment.options.model_construct(context=None, kv_tokens="auto")
+        assert f"auto: {own.pool_tokens:,}" in str(experiment.options.model_fields["kv_tokens"].description)
 
 
 def test_a_tier_is_not_needed_for_a_chunk_that_would_not_divide() -> None:
-    assert load_config(None, {"tier": "none", "block_size": 24}).block_size == 24
+    assert loaded(None, {"tier": "none", "block_size": 24}).block_size == 24
 
 
 @pytest.mark.parametrize(
@@ -233,5 +232,5 @@ def test_a_file_that_may_mean_two_things_is_refused_by_name(tmp_path: Path, text
     file = tmp_path / "run.toml"
     file.write_text(text)
     with pytest.raises(UsageError, match=re.escape(message)) as caught:
-        load_config(file, {})
+        loaded(file, {})
     assert str(file) in str(caught.value)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kvbench.cli.main import main
 from kvbench.config.run import RunConfig
 from kvbench.config.secrets import is_masked, mask_command, mask_login, mask_value
+from kvbench.experiments.composed import compose
 from kvbench.runners.vllm.launch_display import describe_launch, shell_line
 from kvbench.runners.vllm.tiers import Launch
 
@@ -129,7 +130,7 @@ KEPT = {
 
 
 def config(**options: object) -> RunConfig:
-    return RunConfig.model_validate({"runner": "vllm", **options})
+    return compose("cyclic", "vllm").model_validate({"runner": "vllm", **options})
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["attached", "started"])

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kvbench.cli.run import build as build_run
-from kvbench.config.run import RunConfig, load_config
-from kvbench.config.study import DEFAULT_DOCS, DEFAULT_KV_TOKENS
+from kvbench.config.study import DEFAULT_KV_TOKENS
 from kvbench.errors import RunFailed, UsageError
+from kvbench.experiments.composed import all_fields, load_config
+from kvbench.experiments.cyclic.options import DEFAULT_DOCS
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.plan import make_plan
@@ -203,7 +204,7 @@ def test_the_run_that_measures_the_plan_has_the_tokens_it_foresees(options: dict
     made = plan(profile="engine", model="tiny", **options)
     _, name, *words = shlex.split(made.commands[0].line)
     params = build_run().make_context(name, words).params
-    given = {name: value for name, value in params.items() if name in RunConfig.model_fields and value}  # what is not given is empty
+    given = {name: value for name, value in params.items() if name in all_fields() and value}  # what is not given is empty
     config = load_config(None, {**given, "runner": "simulator", "profile": "engine", "dtype": "float32"})
     run = summarise(read_run(session.run(config, tmp_path / "run", Silent(), []).path))
     tokens = [(row.arm, row.pass_label, row.device, row.host or 0, row.computed) for row in run.passes]

@@ -19,19 +19,19 @@ from kvbench.cli import progress
 from kvbench.cli.main import main
 from kvbench.compare.baseline import reduce
 from kvbench.compare.comparison import compare
-from kvbench.config.run import load_config
 from kvbench.errors import Interrupted, RunFailed, UsageError
+from kvbench.experiments.cyclic.controls import control_configs
 from kvbench.reports import markdown, tabular, terminal
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import CONTROLS, Run, control_folder, read_run
 from kvbench.session import session
-from kvbench.session.controls import control_configs
 from kvbench.session.watcher import Silent
 from kvbench.summary import controls
 from kvbench.summary.controls import Verdict, judge, read_controls
 from kvbench.summary.summary import summarise
 from kvbench.testing.fake_script import Script as ServerScript
 from kvbench.testing.fake_server import serving
+from tests.configs import loaded
 from tests.made import Answer, Made, Script
 
 SIZES = {"docs": 4, "doc_tokens": 100, "kv_tokens": 320, "block_size": 4, "chunk_tokens": 16, "controls": True}
@@ -224,12 +224,12 @@ def test_a_run_with_controls_compares_with_one_without(tmp_path: Path) -> None:
 )
 def test_where_there_is_nothing_to_control_it_is_wrong_use(given_: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=f"--controls does not apply: {why}"):
-        load_config(None, {"controls": True, **given_})
+        loaded(None, {"controls": True, **given_})
 
 
 @pytest.mark.parametrize(("pool", "block", "doc", "held"), [(21520, 16, 5011, 4), (21504, 32, 5003, 4), (320, 4, 100, 2), (116, 4, 100, 1)])
 def test_controls_read_what_the_pool_holds_and_are_else_the_run(pool: int, block: int, doc: int, held: int) -> None:
-    config = load_config(None, {"controls": True, "doc_tokens": doc, "overlap": 0.5, "host_gib": 1, "question": "vary", "repeats": 5})
+    config = loaded(None, {"controls": True, "doc_tokens": doc, "overlap": 0.5, "host_gib": 1, "question": "vary", "repeats": 5})
     manifest = {
         "capacity": {"device_tokens": pool, "block_size": block, "host_tokens": {"none": None, "cpu": 4096}},
         "workload": {"documents": 10},
@@ -243,10 +243,10 @@ def test_controls_read_what_the_pool_holds_and_are_else_the_run(pool: int, block
             {"reuse"} if control.reuse == 0 else set()
         )
         assert (control.controls, control.overlap, control.host_tokens, control.repeats) == (False, 0.0, 4096, 5)
-        assert load_config(None, control.resolved()).resolved() == control.resolved()
+        assert loaded(None, control.resolved()).resolved() == control.resolved()
     few = {**manifest, "workload": {"documents": 1}}
     assert [control.docs for control in control_configs(config, few).values()] == [1, 1]
-    assert control_configs(load_config(None, {"controls": True}), manifest)["fits"].repeats == controls.LEAST_REPEATS
+    assert control_configs(loaded(None, {"controls": True}), manifest)["fits"].repeats == controls.LEAST_REPEATS
 
 
 # Whole runs.
@@ -276,7 +276,7 @@ def test_on_the_engine_nothing_comes_from_the_tier(small_model: Path, tmp_path: 
     assert len({(line["doc_id"], line["pass"]) for line in fresh.requests}) == len({line["doc_id"] for line in fresh.requests}) == 4
     assert [row.control for row in summarise(run).controls.rows] == list(CONTROLS)
     assert "Controls, where no tier can help" in capsys.readouterr().out
-    assert load_config(run.path / "manifest.json", {}).controls  # the same command again
+    assert loaded(run.path / "manifest.json", {}).controls  # the same command again
 
 
 @pytest.mark.usefixtures("only_tokens_count")
@@ -329,7 +329,7 @@ def test_a_run_whose_controls_stop_is_whole(
 
 
 def test_an_error_nobody_expected_in_a_control_keeps_the_run(small_model: Path, tmp_path: Path) -> None:
-    config = load_config(None, {"model": str(small_model), **SIZES})
+    config = loaded(None, {"model": str(small_model), **SIZES})
     with pytest.raises(ZeroDivisionError):
         session.run(config, tmp_path / "run", Stops(30, ZeroDivisionError()), [])
     assert read_run(tmp_path / "run").manifest["status"] == "interrupted"

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from kvbench.config.run import RunConfig
+from kvbench.experiments.cyclic.options import CyclicOptions
 from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, Request
 from kvbench.runs.records import Place
 from kvbench.session.prediction import Foresight
@@ -34,7 +34,7 @@ class Facts:
 def promised(profile: str, dtype: str, *requests: tuple[int, int]) -> list[bool]:
     """Whether each pass of one request, prompt and output tokens, is promised."""
     start = ColdStart(ArmSetup("none"), 0, Path())
-    foresight = Foresight(RunConfig.model_validate({}), cast(Backend, Facts(profile, dtype)), start)
+    foresight = Foresight(CyclicOptions.model_validate({}), cast(Backend, Facts(profile, dtype)), start)
     made = [
         Request(Place("none", 0, "sequential", index, 0, str(index), 0), [1] * prompt, output)
         for index, (prompt, output) in enumerate(requests)

@@ -20,10 +20,10 @@ import pytest
 from kvbench.analysis.prediction import Agreement, compare
 from kvbench.cli import progress
 from kvbench.cli.main import main
-from kvbench.config.run import load_config
 from kvbench.errors import Interrupted, OutOfMemory, UsageError
-from kvbench.experiments.registry import make_backend
+from kvbench.experiments.composed import load_config
 from kvbench.runners.engine.backend import EngineBackend
+from kvbench.runners.registry import RUNNERS, RunnerKind
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
@@ -313,15 +313,16 @@ def test_chunks_that_are_not_whole_blocks_of_a_server_are_refused_before_anythin
 ) -> None:
     """A server that chooses the size of its blocks: the configuration could not tell."""
     backends: list[EngineBackend] = []
+    made = RUNNERS["engine"].make_backend
 
     def of_other_blocks(*given: Any) -> EngineBackend:
-        backend = make_backend(*given)
+        backend = made(*given)
         assert isinstance(backend, EngineBackend)
         backend.capacity = replace(backend.capacity, block_size=12)
         backends.append(backend)
         return backend
 
-    monkeypatch.setattr(session, "make_backend", of_other_blocks)
+    monkeypatch.setitem(RUNNERS, "engine", RunnerKind(RUNNERS["engine"].options, of_other_blocks))
     started: list[str] = []
     monkeypatch.setattr(EngineBackend, "start", lambda self, *given: started.append("started"))
     with pytest.raises(UsageError, match="--chunk-tokens 16 is not a multiple of the pool's block size, 12"):

@@ -20,8 +20,9 @@ import pytest
 import kvbench
 from kvbench.cli.main import main
 from kvbench.cli.run import _measure
-from kvbench.config.run import RunConfig, load_config
+from kvbench.config.run import RunConfig
 from kvbench.errors import Interrupted, OutOfMemory
+from kvbench.experiments.composed import load_config
 from kvbench.runs.run_folder import read_run
 from kvbench.runs.sweep_folder import SweepFolder, read_sweep
 from kvbench.session import session

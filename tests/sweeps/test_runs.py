@@ -15,7 +15,7 @@ import pytest
 
 from kvbench.cli import progress
 from kvbench.cli.main import main
-from kvbench.config.run import load_config
+from kvbench.experiments.composed import load_config
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import read_run
 from kvbench.runs.sweep_folder import SweepFolder, read_sweep

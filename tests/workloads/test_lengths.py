@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbench.config.run import load_config
 from kvbench.errors import UsageError
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.lengths import parse_lengths
+from tests.configs import loaded
 
 
 def drawn(text: str, count: int, seed: int = 0) -> list[int]:
@@ -68,7 +68,7 @@ def test_what_is_no_length_is_said(text: str, message: str) -> None:
 
 
 def test_the_options_say_lengths() -> None:
-    config = load_config(None, {"experiment": "pressure", "prompt_tokens": "uniform:3:9", "output_tokens": "12"})
+    config = loaded(None, {"experiment": "pressure", "prompt_tokens": "uniform:3:9", "output_tokens": "12"})
     assert (config.prompt_lengths.text, config.output_lengths.fixed) == ("uniform:3:9", 12)
 
 
@@ -99,5 +99,5 @@ def test_the_options_say_lengths() -> None:
 )
 def test_options_that_do_not_go_together_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        load_config(None, values)
+        loaded(None, values)
     assert str(caught.value) == message

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.config.run import load_config
-from kvbench.config.study import DEFAULT_DOCS, given_or
+from kvbench.config.settings import given_or
 from kvbench.errors import UsageError
+from kvbench.experiments.cyclic.options import DEFAULT_DOCS
 from kvbench.experiments.cyclic.workload import Cyclic, make_cyclic
 from kvbench.workloads.documents import MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass, plan_passes
+from tests.configs import loaded
 from tests.folders import VOCAB, save_tokenizer, words, write_files
 
 NO_TOKENIZER = Path("there-is-none")
@@ -25,7 +26,7 @@ seeds = st.integers(0, 2**63 - 1)
 
 
 def workload(**values: Any) -> Cyclic:
-    config = load_config(None, values)
+    config = loaded(None, values)
     return make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), 2048, NO_TOKENIZER)
 
 
@@ -201,7 +202,7 @@ def test_files_are_read_by_name_nested_ones_too_and_hidden_ones_are_not(tmp_path
 
 def test_own_documents_make_the_workload(tmp_path: Path, tokenizer: Path) -> None:
     folder = write_files(tmp_path / "texts", {"a": words(1, 2, 3, 4), "b": words(1, 2, 5)})
-    made = make_cyclic(load_config(None, {"documents": folder, "question_tokens": 2}), DEFAULT_DOCS, 128, tokenizer)
+    made = make_cyclic(loaded(None, {"documents": folder, "question_tokens": 2}), DEFAULT_DOCS, 128, tokenizer)
     assert [len(plan.doc_ids) for plan in made.passes] == [2, 2, 2]
     assert made.sizes() == [("document a", 6, 8), ("document b", 5, 8)]
     assert made.working_set_tokens() == 5

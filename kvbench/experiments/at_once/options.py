@@ -1,92 +1,110 @@
-"""Options of the experiments in which a number of requests is there at once: ``pressure``, ``fragmentation`` and ``sharing``."""
+"""The options of experiments in which a number of requests is there at once."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from kvbench.config.settings import Setting, Settings, split_names
-from kvbench.workloads.lengths import parse_lengths
+from kvbench.config.run import RunConfig
+from kvbench.config.settings import Auto, LengthSpec, Setting, given_or
+from kvbench.workloads.lengths import Lengths, parse_lengths
 
-Auto = Literal["auto"]
-Arm = Literal["ample", "recompute", "swap", "reserve"]
+REQUESTS = Setting("Requests at once", basic=True)
+LENGTHS = replace(REQUESTS, unit="tokens", metavar="N|SPEC")
+Temperature = Annotated[float, Field(ge=0, le=100)]
 
-BATCH_EXPERIMENTS = frozenset({"pressure", "fragmentation", "sharing"})
-BATCH = Setting("Requests at once", experiments=BATCH_EXPERIMENTS)
-BATCH_TOKENS = replace(BATCH, unit="tokens", metavar="N|SPEC")
-PRESSURE = replace(BATCH, experiments=frozenset({"pressure"}))
-PRESSURE_TOKENS, PRESSURE_GIB = replace(PRESSURE, unit="tokens"), replace(PRESSURE, unit="GiB", runners=frozenset({"engine"}))
-VICTIM = replace(PRESSURE, runners=frozenset({"engine"}))
-HISTORY = replace(PRESSURE_TOKENS, runners=frozenset({"engine"}))
-FRAGMENTATION = replace(BATCH, experiments=frozenset({"fragmentation"}))
-FRAGMENTATION_TOKENS, FRAGMENTATION_FILE = replace(FRAGMENTATION, unit="tokens"), replace(FRAGMENTATION, metavar="FILE")
-SHARING = replace(BATCH, experiments=frozenset({"sharing"}))
-SAMPLED = replace(BATCH, experiments=frozenset({"pressure", "sharing"}))
+OWN_LENGTHS = "uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA"
 
 
-def read_lengths(value: object) -> object:
-    """A number stays one; ``"256"`` becomes one; a distribution is checked and stays as it was said."""
-    if not isinstance(value, (int, str)) or value == "auto":
-        return value
-    lengths = parse_lengths(str(value))
-    return value if lengths.fixed is None else lengths.fixed
+class AtOnceOptions(RunConfig):
+    """A run of such an experiment. What ``auto`` stands for is said by each of them."""
 
+    auto_requests: ClassVar[int]
+    auto_prompt: ClassVar[int | str]
+    auto_output: ClassVar[int | str]
+    auto_temperature: ClassVar[float] = 0.0
 
-LengthSpec = Annotated[int | str, BeforeValidator(read_lengths)]
-"""A length, a distribution of lengths (:mod:`kvbench.workloads.lengths`), or ``auto``."""
-
-REQUESTS = {"pressure": 16, "fragmentation": 32, "sharing": 4}
-PROMPTS: dict[str, int | str] = {"pressure": 128, "fragmentation": "lognormal:320:0.8", "sharing": 250}
-OUTPUTS: dict[str, int | str] = {"pressure": 128, "fragmentation": "lognormal:96:0.8", "sharing": 64}
-POOLS = {"pressure": 2048, "fragmentation": 8192, "sharing": 21520}
-TEMPERATURES = {"pressure": 0.0, "sharing": 1.0}
-"""What ``auto`` is in each experiment."""
-
-
-class BatchConfig(Settings):
-    """The requests, and what each experiment does with them."""
-
-    requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, BATCH] = Field(
-        "auto", description="Requests, all sent at the start; auto: 16 in pressure, 32 in fragmentation, 4 in sharing."
+    requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, REQUESTS] = Field(
+        "auto", description="Requests, all sent at the start; auto: as the experiment says."
     )
-    prompt_tokens: Annotated[LengthSpec, BATCH_TOKENS] = Field(
-        "auto",
-        description="Prompt of each request: a length, uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA; auto: 128 in pressure, "
-        "lognormal:320:0.8 in fragmentation, 250 in sharing.",
-    )
-    temperature: Annotated[Annotated[float, Field(ge=0, le=100)] | Auto, SAMPLED] = Field(
-        "auto",
-        description="Of sampling, a seed for each answer; 0 takes the most likely token; auto: 0 in pressure, 1 in sharing.",
-    )
+    prompt_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=f"Prompt of each request: a length, {OWN_LENGTHS}.")
+    output_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=f"Output of each request, exactly: a length, {OWN_LENGTHS}.")
 
-    arm: Annotated[tuple[Arm, ...], BeforeValidator(split_names), PRESSURE] = Field(
-        (),
-        description="What happens when KV runs out; the first is the reference. ample has a pool that never does, reserve keeps room for "
-        "the longest output from the start; on vllm there are ample and recompute. Repeatable; none: all.",
-    )
-    swap_gib: Annotated[Annotated[float, Field(gt=0, le=1e6)] | Auto, PRESSURE_GIB] = Field(
-        "auto", description="Host memory that preempted requests are swapped to; auto: enough for all of them."
-    )
-    victim: Annotated[Literal["newest", "least-computed"], VICTIM] = Field("newest", description="Who gives way when blocks run out.")
-    context: Annotated[int | None, HISTORY] = Field(
-        None,
-        ge=16,
-        le=10**6,
-        description="In place of --requests and lengths: the history at which the second of two requests is preempted.",
-    )
+    @property
+    def batch_requests(self) -> int:
+        """How many requests there are."""
+        return given_or(self.requests, self.auto_requests)
 
-    max_length: Annotated[int, FRAGMENTATION_TOKENS] = Field(
-        2048, ge=2, le=10**6, description="What is reserved for every request where its length is not known; none is longer."
-    )
-    block_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(split_names), FRAGMENTATION_TOKENS] = Field(
-        (1, 16, 64, 256), min_length=1, description="Block sizes of the paged arms."
-    )
-    lengths: Annotated[Path | None, FRAGMENTATION_FILE] = Field(
-        None, description="Your own lengths in place of drawn ones: a line a request, CSV or JSON, with prompt_tokens and output_tokens."
-    )
+    @property
+    def prompt_lengths(self) -> Lengths:
+        """Of those requests."""
+        return parse_lengths(str(self.said_prompt))
 
-    n: Annotated[int, SHARING] = Field(4, ge=1, le=1024, description="Samples of each prompt.")
-    beams: Annotated[int, SHARING] = Field(4, ge=1, le=1024, description="Beams of each prompt's search.")
+    @property
+    def output_lengths(self) -> Lengths:
+        """Of those requests."""
+        return parse_lengths(str(self.said_output))
+
+    @property
+    def said_prompt(self) -> int | str:
+        """A prompt's length, or the distribution of it, as it was said."""
+        return self.auto_prompt if self.prompt_tokens == "auto" else self.prompt_tokens
+
+    @property
+    def said_output(self) -> int | str:
+        """The same of an answer."""
+        return self.auto_output if self.output_tokens == "auto" else self.output_tokens
+
+    @property
+    def sampling_temperature(self) -> float:
+        """Of those requests; 0: greedy."""
+        given = getattr(self, "temperature", "auto")
+        return self.auto_temperature if given == "auto" else float(given)
+
+    @property
+    def all_at_once(self) -> bool:
+        """Whether all requests are in flight at once: no concurrency was asked for."""
+        return "concurrency" not in self.model_fields_set
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are in flight at once in a closed loop."""
+        return self.batch_requests if self.all_at_once else self.concurrency
+
+    @property
+    def shorter(self) -> str:
+        """What to do about a request that is too long, for messages."""
+        return "lower --prompt-tokens or --output-tokens"
+
+    @property
+    def smaller(self) -> str:
+        """Options that make a run take less memory, for messages."""
+        return "--kv-tokens, --swap-gib or --requests"
+
+    def resolved(self) -> dict[str, Any]:
+        """What the manifest keeps; what ``auto`` stood for is said."""
+        values = super().resolved()
+        said = {
+            "arm": list(self.arms),
+            "requests": self.batch_requests,
+            "prompt_tokens": self.said_prompt,
+            "output_tokens": self.said_output,
+            "temperature": self.sampling_temperature,
+        }
+        values |= {name: value for name, value in said.items() if name in values}
+        if self.all_at_once:
+            values.pop("concurrency", None)
+        return values
+
+
+def described(option: str, auto: int | str) -> str:
+    """The description of one of these options in an experiment.
+
+    Args:
+        option: ``requests``, ``prompt_tokens`` or ``output_tokens``.
+        auto: what ``auto`` stands for there.
+    """
+    what = str(AtOnceOptions.model_fields[option].description).rstrip(".").partition("; auto")[0]
+    return f"{what}; auto: {auto}."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
-from kvbench.config.study import StudyConfig
+from kvbench.experiments.cyclic.options import DocumentOptions
 from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, Pace, Request
 from kvbench.workloads.documents import Documents, MadeDocuments, TextDocuments, make_question
@@ -92,8 +92,8 @@ class Cyclic:
                 yield doc_id, tuple(self.questions[plan.index])
 
 
-def make_cyclic(config: StudyConfig, docs: int, vocab: int, tokenizer: Path) -> Cyclic:
-    """The workload a configuration describes.
+def make_cyclic(config: DocumentOptions, docs: int, vocab: int, tokenizer: Path) -> Cyclic:
+    """The workload that the options describe.
 
     Args:
         docs: how many documents are made, unless the user brings some.

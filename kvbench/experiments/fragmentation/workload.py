@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvbench.config.run import RunConfig
 from kvbench.config.study import DEFAULT_BLOCK_SIZE
 from kvbench.experiments.at_once.prompts import distinct_prompt
+from kvbench.experiments.fragmentation.options import FragmentationOptions
 from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
@@ -76,7 +76,7 @@ class Fragmentation:
         }
 
 
-def make_fragmentation(config: RunConfig, vocab: int) -> Fragmentation:
+def make_fragmentation(config: FragmentationOptions, vocab: int) -> Fragmentation:
     """The workload a configuration describes.
 
     Args:
@@ -99,7 +99,7 @@ def make_fragmentation(config: RunConfig, vocab: int) -> Fragmentation:
     return Fragmentation(prompts, tuple(output for _, output in lengths), make_arms(config), config.max_length, cut)
 
 
-def make_arms(config: RunConfig) -> tuple[ArmSetup, ...]:
+def make_arms(config: FragmentationOptions) -> tuple[ArmSetup, ...]:
     """The arms, the reservation to the maximum first."""
     paged = (_paged(f"paged-{size}", size) for size in config.block_sizes)
     own = replace(_paged("reserve-own", DEFAULT_BLOCK_SIZE), allocation="reserve", contiguous=True)
@@ -110,7 +110,7 @@ def _paged(name: str, block_size: int) -> ArmSetup:
     return ArmSetup(name, block_size=block_size, prefix_cache=False, sample_usage=True)
 
 
-def _draw(config: RunConfig) -> Sequence[tuple[int, int]]:
+def _draw(config: FragmentationOptions) -> Sequence[tuple[int, int]]:
     prompts, outputs = (Draws(config.seed, NAME, purpose) for purpose in ("prompt tokens", "output tokens"))
     return [(config.prompt_lengths.draw(prompts), config.output_lengths.draw(outputs)) for _ in range(config.batch_requests)]
 

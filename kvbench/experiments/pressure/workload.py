@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvbench.config.run import RunConfig
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.pressure.history import arrange
+from kvbench.experiments.pressure.options import PressureOptions
 from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, ClosedLoop, DeviceCapacity, Pace, Request
 from kvbench.workloads.draws import Draws
@@ -93,7 +93,7 @@ class Pressure:
         }
 
 
-def make_pressure(config: RunConfig, vocab: int, capacity: DeviceCapacity) -> Pressure:
+def make_pressure(config: PressureOptions, vocab: int, capacity: DeviceCapacity) -> Pressure:
     """The workload a configuration describes.
 
     Args:
@@ -113,10 +113,10 @@ def make_pressure(config: RunConfig, vocab: int, capacity: DeviceCapacity) -> Pr
     return Pressure(load, prompts, seeds, config.sampling_temperature, make_arms(config, load, capacity), own_pace, described)
 
 
-def make_load(config: RunConfig) -> Load:
+def make_load(config: PressureOptions) -> Load:
     """The lengths that a configuration asks for."""
     if config.context is not None:
-        two = arrange(config.context, config.pool_block_size, config.max_batch_tokens)
+        two = arrange(config.context, config.pool_block_size, config.step_tokens)
         return Load(two.prompts, two.outputs)
 
     def drawn(lengths: Lengths, purpose: str) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ def make_load(config: RunConfig) -> Load:
     return Load(drawn(config.prompt_lengths, "prompt tokens"), drawn(config.output_lengths, "output tokens"))
 
 
-def make_arms(config: RunConfig, load: Load, capacity: DeviceCapacity) -> tuple[ArmSetup, ...]:
+def make_arms(config: PressureOptions, load: Load, capacity: DeviceCapacity) -> tuple[ArmSetup, ...]:
     """The arms that a configuration names; the swap space is enough for all requests, and a size of its own replaces that."""
     enough = load.blocks(capacity.block_size) * capacity.block_size
     idle = capacity.block_size if config.runner == "vllm" else 0  # vLLM never uses block 0

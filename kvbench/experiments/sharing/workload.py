@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.config.run import RunConfig
 from kvbench.errors import UsageError
 from kvbench.experiments.at_once.prompts import distinct_prompt
+from kvbench.experiments.sharing.options import SharingOptions
 from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
@@ -99,7 +99,7 @@ class Sharing:
         return distinct_prompt(first, number, self.lengths[number][0], self.vocab, Draws(self.seed, "sharing-prompt", number))
 
 
-def make_sharing(config: RunConfig, vocab: int) -> Sharing:
+def make_sharing(config: SharingOptions, vocab: int) -> Sharing:
     """The workload a configuration describes.
 
     Args:

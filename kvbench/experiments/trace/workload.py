@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.analysis import sizing
-from kvbench.config.run import RunConfig
 from kvbench.errors import UsageError
+from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.workload import Size, place_in
 from kvbench.runners.base import ArmSetup, OpenLoop, Pace, Request
 from kvbench.workloads.arrivals import replayed
@@ -103,7 +103,7 @@ class TraceReplay:
         return self.trace.prompt_tokens[index], hashlib.sha256(known).digest()
 
 
-def make_trace(config: RunConfig, vocab: int, tokenizer: Path) -> TraceReplay:
+def make_trace(config: TraceOptions, vocab: int, tokenizer: Path) -> TraceReplay:
     """The workload a configuration describes.
 
     Args:
@@ -121,7 +121,7 @@ def make_trace(config: RunConfig, vocab: int, tokenizer: Path) -> TraceReplay:
     return TraceReplay(trace, Prompts(trace, config.seed, vocab), outputs, _times(trace, config))
 
 
-def _times(trace: Trace, config: RunConfig) -> list[float] | None:
+def _times(trace: Trace, config: TraceOptions) -> list[float] | None:
     """When the requests are sent, from the first one on; ``None``: the trace has no times, or another pace was asked for."""
     if not config.keeps_times:
         return None

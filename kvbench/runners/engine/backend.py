@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import torch
 
-from kvbench.config.run import RunConfig
+from kvbench.config.engine import EngineOptions
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
@@ -34,7 +34,7 @@ class EngineBackend:
 
     nonce = None
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: EngineOptions) -> None:
         """Load the model.
 
         Raises:
@@ -42,7 +42,7 @@ class EngineBackend:
             RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
         """
         self._config = config
-        self.chunk_tokens = config.chunk_tokens
+        self.chunk_tokens = config.tier_chunk_tokens
         block_size = config.pool_block_size
         self.capacity = DeviceCapacity(config.pool_tokens // block_size * block_size, block_size)
         self._device = _find_device(config.device)
@@ -100,7 +100,7 @@ class EngineBackend:
             "link": None if config.link_gbps is None else f"simulated at {config.link_gbps:g} GB/s",
         }
         with memory_errors():
-            floors = None if config.context is None else measure_floors(self._model, config.context, config.max_batch_tokens)
+            floors = None if config.history is None else measure_floors(self._model, config.history, config.max_batch_tokens)
         return {"model": model, "device": device, "weights_seed": WEIGHT_SEED, "floors": floors}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
@@ -123,7 +123,7 @@ class EngineBackend:
         block_size = self.capacity.block_size
         blocks = -(-(len(prompt) + output) // block_size)
         with memory_errors():
-            engine = Engine(self._model, EngineConfig(blocks, block_size, budget, None, self._config.chunk_tokens))
+            engine = Engine(self._model, EngineConfig(blocks, block_size, budget, None, self.chunk_tokens))
             for batch in ([prompt], [prompt[:1]] * (self._config.in_flight - 1)):  # a compiled model has code of its own for a batch
                 for number, tokens in enumerate(batch):
                     engine.submit(f"warm-up-{number}", tokens, output)
@@ -170,7 +170,7 @@ class EngineBackend:
             block_size=size,
             max_batch_tokens=self._config.max_batch_tokens,
             host_tokens=arm.host_tokens,
-            chunk_tokens=self._config.chunk_tokens,
+            chunk_tokens=self.chunk_tokens,
             swap_tokens=arm.swap_tokens,
             prefix_cache=arm.prefix_cache,
             victim=VICTIMS[arm.victim],

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kvbench.config.run import RunConfig
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, given_or
+from kvbench.config.settings import given_or
+from kvbench.config.simulator import SimulatorOptions
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
@@ -27,14 +28,14 @@ class SimulatorBackend:
 
     nonce = None
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: SimulatorOptions) -> None:
         """Read the model's sizes and the run that rates are fitted to.
 
         Raises:
             UsageError: the model's config cannot be used, or the run to calibrate with tells too little.
         """
         self._profile = PROFILES[config.profile]
-        self.chunk_tokens = config.chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
+        self.chunk_tokens = config.tier_chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
         self._config = config
         model = read_config(config.model)
         text = text_part(model)
@@ -125,14 +126,14 @@ class SimulatorBackend:
     def start(self, arm: ColdStart, clock: Clock) -> SimulatorRunner:
         """A cold simulator, with a clock of its own."""
         pool = self.capacity
-        capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, self._config.chunk_tokens)
+        capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
         return SimulatorRunner(Predictor(self._profile, capacity, self._rates))
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _find_rates(config: RunConfig) -> tuple[Rates | None, dict[str, Any] | None]:
+def _find_rates(config: SimulatorOptions) -> tuple[Rates | None, dict[str, Any] | None]:
     """The rates of a run, given or fitted, and what the manifest says of them; ``None`` where there are none.
 
     Raises:

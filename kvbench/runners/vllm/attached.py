@@ -15,9 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from kvbench.config.run import RunConfig
 from kvbench.config.secrets import mask_value
-from kvbench.config.study import TIERED
+from kvbench.config.vllm import VllmOptions
 from kvbench.errors import UsageError
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.http.address import Address
@@ -48,7 +47,7 @@ class AttachedBackend:
     made documents, should a server not know that.
     """
 
-    def __init__(self, config: RunConfig, note: Callable[[str], None]) -> None:
+    def __init__(self, config: VllmOptions, note: Callable[[str], None]) -> None:
         """Ask each server what it serves.
 
         Args:
@@ -60,7 +59,7 @@ class AttachedBackend:
             RunFailed: one does not answer.
         """
         self._config, self._note = config, note
-        self.chunk_tokens = config.chunk_tokens
+        self.chunk_tokens = config.tier_chunk_tokens
         self.nonce: str | None = secrets.token_hex(8)
         self._servers = _servers(config)
         served, pools = {}, {}
@@ -70,8 +69,8 @@ class AttachedBackend:
                 served[arm], pools[arm] = served_model(http, server.url), read_pool(http, server.url)
         _require_same("model", {arm: model.name for arm, model in served.items()})
         self._served: ServedModel = served[config.arms[0]]
-        self._pools, ample = pools, config.experiment == "pressure"
-        alike = {arm: pool for arm, pool in pools.items() if not (ample and arm == "ample")} or pools
+        self._pools = pools
+        alike = {arm: pool for arm, pool in pools.items() if arm != config.roomy_arm} or pools
         _require_same("pool", {arm: f"{pool.tokens} tokens in blocks of {pool.block_size}" for arm, pool in alike.items()})
         self.capacity: DeviceCapacity = next(iter(alike.values()))
         self._facts = _find_facts(config, self._served)
@@ -159,14 +158,14 @@ class AttachedBackend:
         """Nothing of the servers is ours."""
 
     def _runner(self, server: Attached, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        salt, ids = f"{self.nonce}/{arm.repeat}", self._config.experiment == "pressure"
+        salt, ids = f"{self.nonce}/{arm.repeat}", self._config.compares_outputs
         patience = Patience(self._config.request_timeout)
         client = Client(server.url, self._served.name, clock, server.headers, patience, token_ids=ids, cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")
         warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.in_flight)
         if self._config.allow_reset:
             empty(http, server.url, None)
-        settling = Settling(http, server.url, None, self._config.chunk_tokens, None, STORES_S)
+        settling = Settling(http, server.url, None, self.chunk_tokens, None, STORES_S)
         own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
         described = {"command": None, "url": server.url} | own_pool
         return VllmRunner(client, settling, arm.setup.tier != "none", described, None)
@@ -178,7 +177,7 @@ def _open(server: Attached) -> httpx.Client:
     return http
 
 
-def _servers(config: RunConfig) -> dict[str, Attached]:
+def _servers(config: VllmOptions) -> dict[str, Attached]:
     """The server of each arm.
 
     Raises:
@@ -193,7 +192,7 @@ def _servers(config: RunConfig) -> dict[str, Attached]:
         if not equals or not url.startswith(("http://", "https://")):
             raise UsageError(f"--url {shown}: ARM=http://HOST:PORT is expected, such as none=http://127.0.0.1:8000")
         if arm not in config.arms:
-            raise UsageError(f"--url {shown}: {arm} is no arm of this run; name it with {_naming(config)} {arm}")
+            raise UsageError(f"--url {shown}: {arm} is no arm of this run; name it with {config.arm_option} {arm}")
         url, login = _split_login(url)
         url = url.rstrip("/").removesuffix("/v1").rstrip("/")
         place = _place(arm, url)
@@ -204,7 +203,7 @@ def _servers(config: RunConfig) -> dict[str, Attached]:
         Address(url, servers[arm].headers)  # refuses what HTTP cannot carry before anything is sent
     missing = next((arm for arm in config.arms if arm not in servers), None)
     if missing is not None:
-        raise UsageError(f"--url names no server for arm {missing}; give --url {missing}=URL, or leave the arm out ({_naming(config)})")
+        raise UsageError(f"--url names no server for arm {missing}; give --url {missing}=URL, or leave the arm out ({config.arm_option})")
     return servers
 
 
@@ -232,12 +231,7 @@ def _place(arm: str, url: str) -> tuple[str, int, str]:
     return address.host, address.port, urlsplit(url).path
 
 
-def _naming(config: RunConfig) -> str:
-    """The option that names arms."""
-    return "--tier" if config.experiment in TIERED else "--arm"
-
-
-def _headers(config: RunConfig) -> dict[str, str]:
+def _headers(config: VllmOptions) -> dict[str, str]:
     headers: dict[str, str] = {}
     for number, word in enumerate(config.header, start=1):
         name, colon, value = word.partition(":")
@@ -269,7 +263,7 @@ def _require_same(what: str, found: Mapping[str, str]) -> None:
         raise UsageError(f"--url: the servers differ in their {what} ({', '.join(f'{arm}: {value}' for arm, value in found.items())})")
 
 
-def _find_facts(config: RunConfig, served: ServedModel) -> ModelFacts | None:
+def _find_facts(config: VllmOptions, served: ServedModel) -> ModelFacts | None:
     """The model's own facts, where its folder is on this machine: as ``--model`` names it, or as the server does."""
     for name in (config.model if "model" in config.model_fields_set else "", served.root or ""):
         if name and Path(name).is_dir():

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import psutil
 
-from kvbench.config.run import RunConfig
+from kvbench.config.vllm import VllmOptions
 from kvbench.errors import OutOfMemory, RunFailed, UsageError
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.http.admin_api import open_client
@@ -39,7 +39,7 @@ class VllmBackend:
 
     nonce = None
 
-    def __init__(self, config: RunConfig, folder: Path, note: Callable[[str], None]) -> None:
+    def __init__(self, config: VllmOptions, folder: Path, note: Callable[[str], None]) -> None:
         """Find the interpreter and the model, and start a server if only one can tell the capacity.
 
         Args:
@@ -51,9 +51,9 @@ class VllmBackend:
             RunFailed: the interpreter cannot serve these arms, or the server does not start.
         """
         self._config, self._folder, self._note = config, folder, note
-        self.chunk_tokens = config.chunk_tokens
+        self.chunk_tokens = config.tier_chunk_tokens
         self._installation: Installation = inspect(find_python(config.vllm_python))
-        self._installation.require(lmcache=config.has_tier and any(TIERS[tier].lmcache for tier in config.tier))
+        self._installation.require(lmcache=any(TIERS[tier].lmcache for tier in config.tiers))
         note(f"finding {config.model}")
         model = resolve_model(config.model, self._installation.python)
         self._facts = read_facts(model, config.dtype, self._installation.python)
@@ -88,7 +88,7 @@ class VllmBackend:
     def host_room(self, tokens: int) -> int:
         """Tokens of a tier that keeps so many: LMCache begins to evict before it is full."""
         size = self._require_size()
-        return int(host_gib_for(tokens * size, self._config.chunk_tokens * size) * GIB) // size
+        return int(host_gib_for(tokens * size, self.chunk_tokens * size) * GIB) // size
 
     def describe(self) -> dict[str, Any]:
         """``model`` and ``device`` as the manifest shows them, and ``weights_seed``."""
@@ -164,13 +164,13 @@ class VllmBackend:
             raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
         name = served_model(http, servers.url).name
         salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
-        patience, ids = Patience(self._config.request_timeout), self._config.experiment == "pressure"
+        patience, ids = Patience(self._config.request_timeout), self._config.compares_outputs
         client = Client(servers.url, name, clock, patience=patience, token_ids=ids, cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")
         warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.in_flight)
         empty(http, servers.url, servers.lmcache_url)
-        chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self._config.chunk_tokens
-        settling = Settling(http, servers.url, servers.lmcache_url, self._config.chunk_tokens, chunks, STORES_S)
+        chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
+        settling = Settling(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
         described = {"command": servers.describe(), "cache_salt": salt}
         watch = Watch(partial(_why_dead, servers), servers.tier_trouble)
         return VllmRunner(client, settling, arm.setup.tier != "none", described, watch)
@@ -217,8 +217,7 @@ class VllmBackend:
 
     def _server_options(self, model: str) -> ServerOptions:
         config = self._config
-        shortage = config.experiment == "pressure"  # in as large a pool as a server takes by itself nothing runs short
-        kv_tokens = None if config.kv_tokens == "auto" and not shortage else config.pool_tokens
+        kv_tokens = None if config.kv_tokens == "auto" and not config.needs_small_pool else config.pool_tokens
         block_size = None if config.block_size == "auto" else config.block_size
         if kv_tokens is not None and block_size is None:
             block_size = CPU_BLOCK_SIZE if self._installation.device == "cpu" else GPU_BLOCK_SIZE
@@ -227,7 +226,7 @@ class VllmBackend:
             dtype=config.dtype,
             kv_tokens=kv_tokens,
             block_size=block_size,
-            chunk_tokens=config.chunk_tokens,
+            chunk_tokens=self.chunk_tokens,
             disk=config.disk,
             redis=config.redis,
             arguments=config.vllm_arg,

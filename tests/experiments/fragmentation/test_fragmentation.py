@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kvbench.cli.main import main
-from kvbench.config.run import RunConfig
 from kvbench.experiments.fragmentation.metrics import FragmentationRow, Shares, shares_of
+from kvbench.experiments.fragmentation.options import FragmentationOptions
 from kvbench.experiments.fragmentation.workload import Fragmentation, make_fragmentation
 from kvbench.reports import tabular, terminal
 from kvbench.runs.run_folder import Run, read_events, read_run
@@ -39,7 +39,7 @@ def by_arm(summary: Summary) -> dict[str, FragmentationRow]:
 
 
 def workload(**options: Any) -> Fragmentation:
-    return make_fragmentation(RunConfig(experiment="fragmentation", **options), 100)
+    return make_fragmentation(FragmentationOptions(experiment="fragmentation", **options), 100)
 
 
 def test_every_arm_gives_every_request_the_same_tokens(default: tuple[Run, Summary]) -> None:

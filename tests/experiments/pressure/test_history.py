@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench.config.run import RunConfig
+from kvbench.errors import UsageError
 from kvbench.experiments.pressure.history import TwoRequests, arrange
 from kvbench.runners.engine.scheduling.sequence import Sequence
+from tests.configs import loaded
 from tests.runners.engine.driver import FakeEngine, check_answers
 
 
@@ -77,7 +78,7 @@ def test_a_budget_of_two_tokens_is_refused_with_the_option() -> None:
 
 
 def test_the_pool_of_a_run_is_the_arranged_one_and_room_is_not_reserved() -> None:
-    config = RunConfig.model_validate({"experiment": "pressure", "context": 512})
+    config = loaded(None, {"experiment": "pressure", "context": 512})
     assert (config.pool_tokens, config.batch_requests) == (33 * 16, 2)
     assert config.arms == ("ample", "recompute", "swap")
 
@@ -95,5 +96,5 @@ def test_the_pool_of_a_run_is_the_arranged_one_and_room_is_not_reserved() -> Non
     ],
 )
 def test_what_a_context_excludes_is_wrong_use(options: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        RunConfig.model_validate({"experiment": "pressure", "context": 512, **options})
+    with pytest.raises(UsageError, match=said):
+        loaded(None, {"experiment": "pressure", "context": 512, **options})

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.cli.main import main
-from kvbench.config.run import RunConfig
 from kvbench.experiments.pressure.metrics import PressureRow
+from kvbench.experiments.pressure.options import PressureOptions
 from kvbench.experiments.pressure.workload import Load, make_pressure
 from kvbench.runners.base import ClosedLoop, DeviceCapacity
 from kvbench.runs.run_folder import Run, read_run
@@ -244,8 +244,8 @@ def test_what_cannot_run_is_refused_in_one_line(
 POOL = DeviceCapacity(2048, 16)
 
 
-def config(**options: Any) -> RunConfig:
-    return RunConfig(experiment="pressure", **options)
+def config(**options: Any) -> PressureOptions:
+    return PressureOptions(experiment="pressure", **options)
 
 
 def test_the_default_is_16_requests_of_128_and_128_all_at_once_on_half_of_what_they_need() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kvbench.cli.main import main
-from kvbench.config.run import RunConfig
 from kvbench.experiments.sharing.metrics import SharingRow, held_blocks
+from kvbench.experiments.sharing.options import SharingOptions
 from kvbench.experiments.sharing.workload import make_sharing
 from kvbench.runners.base import ClosedLoop
 from kvbench.runs.run_folder import Run, read_run
@@ -46,8 +46,8 @@ def default(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> tupl
     return measured(tmp_path_factory.mktemp("sharing") / "run", small_model)
 
 
-def config(*options: tuple[str, Any]) -> RunConfig:
-    return RunConfig(experiment="sharing", **dict(options))
+def config(*options: tuple[str, Any]) -> SharingOptions:
+    return SharingOptions(experiment="sharing", **dict(options))
 
 
 def changed(run: Run, edit: Any) -> Summary:

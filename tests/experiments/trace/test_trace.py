@@ -11,8 +11,8 @@ import pytest
 
 from kvbench.analysis.prediction import compare
 from kvbench.cli.main import main
-from kvbench.config.run import RunConfig, load_config
 from kvbench.errors import UsageError
+from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.trace.workload import TraceReplay, make_trace
 from kvbench.reports import markdown, terminal
 from kvbench.runners.base import OpenLoop
@@ -21,6 +21,7 @@ from kvbench.session import session
 from kvbench.session.watcher import Silent
 from kvbench.summary import validity
 from kvbench.summary.summary import summarise
+from tests.configs import loaded
 from tests.folders import VOCAB
 from tests.traces import EXCERPT, hashed, write_trace
 
@@ -37,7 +38,7 @@ def measure(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
 
     def run(trace: Path, **given: Any) -> Run:
         sizes = {name: value for name, value in SIZES.items() if name != "chunk_tokens" or given.get("tier") != "none"}
-        config = load_config(None, {"experiment": "trace", "trace": trace, "model": str(small_model), **sizes, **given})
+        config = loaded(None, {"experiment": "trace", "trace": trace, "model": str(small_model), **sizes, **given})
         finished = session.run(config, tmp_path_factory.mktemp("runs") / "run", Silent(), ["kvbench", "run"])
         assert finished.reasons == []
         return read_run(finished.path)
@@ -64,7 +65,7 @@ def replayed(measure: Callable[..., Run], made: Path) -> Run:
 
 
 def workload(trace: Path, **given: Any) -> TraceReplay:
-    config = RunConfig.model_validate({"experiment": "trace", "trace": trace, **SIZES, **given})
+    config = TraceOptions.model_validate({"experiment": "trace", "trace": trace, **SIZES, **given})
     return make_trace(config, VOCAB, Path("nowhere"))
 
 
@@ -107,7 +108,7 @@ def test_the_manifest_says_what_was_replayed(replayed: Run, made: Path) -> None:
 
 
 def test_a_manifest_runs_the_trace_again(replayed: Run, measure: Callable[..., Run], small_model: Path) -> None:
-    config = load_config(replayed.path / "manifest.json", {})
+    config = loaded(replayed.path / "manifest.json", {})
     assert config.resolved() == replayed.manifest["config"]
     again = make_trace(config, VOCAB, Path("nowhere"))
     assert list(again.output_tokens) == [3, 2, 4, 1, 3]
@@ -192,7 +193,7 @@ def test_answers_that_are_not_as_long_as_asked_for(replayed: Run) -> None:
 
 def test_the_simulator_replays_a_real_trace_block_by_block(tmp_path: Path) -> None:
     given = {"experiment": "trace", "runner": "simulator", "trace": EXCERPT, "kv_tokens": 200_000, "tier": "none", "concurrency": 1}
-    run = read_run(session.run(load_config(None, given), tmp_path / "run", Silent(), []).path)
+    run = read_run(session.run(loaded(None, given), tmp_path / "run", Silent(), []).path)
     lines = [json.loads(line) for line in EXCERPT.read_text().splitlines()]
     seen: set[int] = set()
     expected = []
@@ -207,7 +208,7 @@ def test_the_simulator_replays_a_real_trace_block_by_block(tmp_path: Path) -> No
 
 def test_a_real_trace_on_the_engine(tmp_path: Path) -> None:
     given = {"experiment": "trace", "trace": EXCERPT, "limit": 12, "max_prompt_tokens": 1600, "kv_tokens": 4096, "output_tokens": 2}
-    finished = session.run(load_config(None, {**given, "speedup": 1e6}), tmp_path / "run", Silent(), [])
+    finished = session.run(loaded(None, {**given, "speedup": 1e6}), tmp_path / "run", Silent(), [])
     assert finished.reasons == []
     run = read_run(finished.path)
     assert len(run.requests) == 2 * run.manifest["workload"]["requests_per_pass"]
@@ -241,13 +242,13 @@ def test_a_request_that_never_fits_is_named_by_its_line(small_model: Path, tmp_p
 )
 def test_options_that_do_not_go_together(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError) as caught:
-        load_config(None, {"experiment": "trace", **given})
+        loaded(None, {"experiment": "trace", **given})
     assert reason in str(caught.value)
 
 
 def test_a_trace_belongs_to_its_experiment() -> None:
     with pytest.raises(UsageError, match="--trace does not apply: the experiment is cyclic"):
-        load_config(None, {"trace": "x"})
+        loaded(None, {"trace": "x"})
 
 
 def test_a_speedup_of_a_trace_without_times(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.config.run import RunConfig
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS, given_or
+from kvbench.config.settings import given_or
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
+from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import Cyclic, make_cyclic
 from tests.runners.engine.driver import FakeEngine
 
@@ -15,11 +16,11 @@ VOCAB = 2048
 NO_HITS = [0] * 10
 
 
-def hits(config: RunConfig, host: int | None) -> tuple[list[list[int]], list[list[int]]]:
+def hits(config: CyclicOptions, host: int | None) -> tuple[list[list[int]], list[list[int]]]:
     """Device and host hits by pass and document read."""
     workload: Cyclic = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), VOCAB, Path("none"))
     blocks = DEFAULT_KV_TOKENS // DEFAULT_BLOCK_SIZE
-    engine = FakeEngine(blocks, DEFAULT_BLOCK_SIZE, config.max_batch_tokens, host, config.chunk_tokens, VOCAB)
+    engine = FakeEngine(blocks, DEFAULT_BLOCK_SIZE, 2048, host, config.chunk_tokens, VOCAB)
     device, tier = [], []
     for plan in workload.passes:
         sequences = []
@@ -38,14 +39,14 @@ REVERSED = [5024, 5024, 5024, 5024, 1408, 0, 0, 0, 0, 0]  # documents 9, 8, 7, 6
 
 
 def test_default_without_a_tier() -> None:
-    device, host = hits(RunConfig.model_validate({}), None)
+    device, host = hits(CyclicOptions.model_validate({}), None)
     assert device == [NO_HITS, NO_HITS, REVERSED]
     assert host == [NO_HITS] * 3
     assert sum(REVERSED) == 21_504
 
 
 def test_default_with_a_tier_that_holds_the_work() -> None:
-    config = RunConfig.model_validate({})
+    config = CyclicOptions.model_validate({})
     workload = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), VOCAB, Path("none"))
     device, host = hits(config, workload.working_set_chunks(256) * 256)
     assert device == [NO_HITS, NO_HITS, REVERSED]
@@ -55,7 +56,7 @@ def test_default_with_a_tier_that_holds_the_work() -> None:
 
 
 def test_the_question_differs_by_pass() -> None:
-    device, _ = hits(RunConfig.model_validate({"question": "vary"}), None)
+    device, _ = hits(CyclicOptions.model_validate({"question": "vary"}), None)
     assert device == [NO_HITS, NO_HITS, [5008] * 4 + [1344] + [0] * 5]
     assert sum(device[2]) == 21_376
 
@@ -70,11 +71,11 @@ def test_the_question_differs_by_pass() -> None:
     ],
 )
 def test_a_tier_that_is_too_small_for_the_cycle(host: int, second: int, third: int) -> None:
-    device, tier = hits(RunConfig.model_validate({}), host)
+    device, tier = hits(CyclicOptions.model_validate({}), host)
     assert device == [NO_HITS, NO_HITS, REVERSED]
     assert [sum(one) for one in tier] == [0, second, third]
 
 
 def test_a_working_set_that_fits_the_pool_hits_every_time() -> None:
-    device, _ = hits(RunConfig.model_validate({"docs": 4}), None)
+    device, _ = hits(CyclicOptions.model_validate({"docs": 4}), None)
     assert device == [[0] * 4, [5024] * 4, [5024] * 4]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig
 
-from kvbench.config.run import RunConfig
 from kvbench.runners.engine.backend import EngineBackend
 from kvbench.runners.engine.engine import Engine
+from tests.configs import loaded
 from tests.runners.engine.reference import SIZES, save_model
 
 
@@ -25,7 +25,7 @@ def warm_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, prompt:
         return submit(engine, request_id, tokens, max_tokens)
 
     monkeypatch.setattr(Engine, "submit", noted)
-    backend = EngineBackend(RunConfig.model_validate({"model": str(folder), "device": "cpu", **options}))
+    backend = EngineBackend(loaded(None, {"model": str(folder), "device": "cpu", **options}))
     try:
         backend.check("longest", prompt, limit - prompt)
         backend.warm_up(prompt)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.config.run import RunConfig
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_DOCS, DEFAULT_KV_TOKENS
+from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
+from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
@@ -19,14 +19,14 @@ RATES = Rates(prefill=10_000, restore=500_000, overhead_ms=5)
 
 
 def predictions(profile: str, host: int | None, rates: Rates | None) -> list[dict[str, object]]:
-    config = RunConfig.model_validate({})
+    config = CyclicOptions.model_validate({})
     workload = make_cyclic(config, DEFAULT_DOCS, 2048, Path("none"))
     predictor = Predictor(PROFILES[profile], Capacity(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
     return [predictor.predict(workload.requests("cpu", 0, plan)).to_json() for plan in workload.passes]
 
 
 def test_the_default_run() -> None:
-    config = RunConfig.model_validate({})
+    config = CyclicOptions.model_validate({})
     host = make_cyclic(config, DEFAULT_DOCS, 2048, Path("none")).working_set_chunks(config.chunk_tokens) * config.chunk_tokens
     passes = predictions("engine", host, RATES)
     assert [(one["device"], one["host"], one["computed"]) for one in passes] == [(0, 0, 50_250), (0, 48_640, 1_610), (21_504, 27_776, 970)]

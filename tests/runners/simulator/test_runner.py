@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kvbench.cli.main import main
-from kvbench.config.run import load_config
 from kvbench.errors import UsageError
+from kvbench.experiments.composed import load_config
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.plan import make_plan
 from kvbench.reports import markdown, tabular, terminal

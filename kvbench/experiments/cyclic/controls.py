@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvbench.config.run import RunConfig
+from kvbench.experiments.cyclic.options import CyclicOptions
 from kvbench.runs.run_folder import CONTROLS
 
 PASSES = ("sequential", "repeat")
 REUSE = dict(zip(CONTROLS, (0.0, 1.0), strict=True))
 
 
-def control_configs(config: RunConfig, manifest: Mapping[str, Any]) -> dict[str, RunConfig]:
+def control_configs(config: CyclicOptions, manifest: Mapping[str, Any]) -> dict[str, CyclicOptions]:
     """The configuration of each control, by its name.
 
     Args:
@@ -42,7 +42,7 @@ def control_configs(config: RunConfig, manifest: Mapping[str, Any]) -> dict[str,
     return {name: config.model_copy(update=common | {"reuse": reuse}) for name, reuse in REUSE.items()}
 
 
-def _held(config: RunConfig, pool: int, block: int) -> int:
+def _held(config: CyclicOptions, pool: int, block: int) -> int:
     """Documents of which the pool keeps all that is ever written, in every pass, whatever its rule of eviction; at least 1.
 
     One block of the pool is left out, as vLLM never uses it, and each document has one to spare, for a tail that does not fill its block.

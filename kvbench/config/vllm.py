@@ -1,0 +1,100 @@
+"""The options of vLLM servers: how kvbench starts them, and how it finds those that run already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from kvbench.config.run import RunConfig
+from kvbench.config.secrets import MASK, is_masked, mask_command, mask_value
+from kvbench.config.settings import Setting, Settings, flag
+
+VLLM = Setting("vLLM server")
+SECONDS = Setting("vLLM server", unit="s")
+ARGUMENT, VARIABLE = replace(VLLM, metavar="ARG"), replace(VLLM, metavar="K=V")
+INTERPRETER, REDIS = replace(VLLM, metavar="PATH", basic=True), replace(VLLM, metavar="redis://HOST:PORT")
+URL, HEADER = replace(VLLM, metavar="ARM=URL", basic=True), replace(VLLM, metavar="NAME:VALUE")
+
+TIERS = ("none", "cpu", "lmcache-inproc", "disk", "redis", "native")
+"""Tiers that a server may have; other runners have the first two."""
+
+STARTED = ("startup_timeout", "vllm_python", "vllm_arg", "env", "kv_tokens", "block_size", "host_gib", "host_tokens", "dtype")
+"""Options of servers that kvbench starts itself."""
+
+
+class StartOptions(Settings):
+    """How a server is started; runs and ``kvbench serve`` have it."""
+
+    vllm_python: Annotated[Path | None, INTERPRETER] = Field(
+        None, description="Interpreter of the environment that has vllm (and lmcache); the one kvbench runs in where none is given."
+    )
+    vllm_arg: Annotated[tuple[str, ...], ARGUMENT] = Field(
+        (), description="One more argument of the server, its value after an equals sign. Repeatable."
+    )
+    env: Annotated[tuple[str, ...], VARIABLE] = Field((), description="One variable of the servers' environment. Repeatable.")
+    startup_timeout: Annotated[float, SECONDS] = Field(600, gt=0, le=86_400, description="How long a server may take to be ready.")
+    disk: Annotated[Path | None, VLLM] = Field(None, description="Folder for the files of the disk tier; they are removed with the server.")
+    redis: Annotated[str | None, REDIS] = Field(None, description="Server of the redis tier.")
+
+
+class VllmOptions(StartOptions, RunConfig):
+    """A run on vLLM servers."""
+
+    request_timeout: Annotated[float, SECONDS] = Field(600, gt=0, le=86_400, description="After this a request has failed.")
+    url: Annotated[tuple[str, ...], URL] = Field(
+        (), description="A server that runs already, in place of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
+    )
+    header: Annotated[tuple[str, ...], HEADER] = Field((), description="Sent with every request to --url. Repeatable.")
+    api_key_env: Annotated[str | None, replace(VLLM, metavar="NAME")] = Field(
+        None, description="Environment variable that holds the API key of --url."
+    )
+    allow_reset: Annotated[bool, VLLM] = Field(False, description="Let the caches of the servers of --url be emptied.")
+    vocab: Annotated[int | None, VLLM] = Field(
+        None, ge=2, le=10**7, description="Token ids are below this; for --url where --model is no folder of this machine."
+    )
+
+    @property
+    def attached(self) -> bool:
+        """Whether the run drives servers that were there before it."""
+        return bool(self.url)
+
+    @property
+    def pool_is_known(self) -> bool:
+        """Unless both sizes are given, the server tells."""
+        return "auto" not in (self.block_size, self.kv_tokens)
+
+    @model_validator(mode="after")
+    def _nothing_masked(self) -> Self:
+        """What a manifest does not keep must be given again: masked, it would be sent as it is."""
+        given = {"header": self.header, "env": self.env, "url": self.url, "vllm_arg": self.vllm_arg, "redis": (self.redis or "",)}
+        for name, words in given.items():
+            masked = next((word for word in words if is_masked(word)), None)
+            if masked is not None:
+                raise ValueError(f"{flag(name)} {masked}: it was masked in the manifest; give {flag(name)} again on the command line")
+        return self
+
+    def not_applicable(self) -> dict[str, str]:
+        """Fields that mean nothing in this run, with the reason."""
+        reasons = super().not_applicable()
+        for name in ("disk", "redis"):
+            if name not in self.tiers:
+                reasons.setdefault(name, f"no arm is {name} (--tier {name})")
+        for name in STARTED if self.url else ("header", "api_key_env", "allow_reset", "vocab"):
+            reasons.setdefault(name, "--url names servers that run already" if self.url else "no server is named (--url)")
+        return reasons
+
+    def resolved(self) -> dict[str, Any]:
+        """What the manifest keeps; secrets are masked, and must be given again."""
+        values = super().resolved()
+        masks: dict[str, Callable[[Any], Any]] = {
+            "header": lambda words: [f"{word.partition(':')[0]}: {MASK}" for word in words],
+            "env": lambda words: [mask_value("env", word) for word in words],
+            "url": lambda words: [mask_value("url", word) for word in words],
+            "vllm_arg": mask_command,
+            "redis": lambda word: mask_value("redis", word),
+        }
+        return values | {name: mask(values[name]) for name, mask in masks.items() if name in values}

@@ -1,0 +1,91 @@
+"""The configuration of a run, composed: the options of its experiment and those of its runner, as one flat object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import create_model
+from pydantic.fields import FieldInfo
+
+from kvbench.config.run import RunConfig
+from kvbench.config.settings import Setting, flag, read_file, setting_of, validated
+from kvbench.errors import UsageError
+from kvbench.experiments.registry import experiments
+from kvbench.runners.registry import RUNNERS
+
+COMMAND = "kvbench run"
+
+
+_composed: dict[tuple[type[RunConfig], type[RunConfig]], type[RunConfig]] = {}
+
+
+def compose(experiment: str, runner: str) -> type[RunConfig]:
+    """The class of a run's configuration.
+
+    Raises:
+        KeyError: there is no such experiment or runner.
+    """
+    own, executes = experiments()[experiment].options, RUNNERS[runner].options
+    if (own, executes) not in _composed:
+        _composed[own, executes] = create_model(f"{own.__name__}On{executes.__name__}", __base__=(own, executes))
+    return _composed[own, executes]
+
+
+def all_fields() -> dict[str, FieldInfo]:
+    """Every option of any run, by field name; where several runs have one of that name, the first one's."""
+    options = [*(item.options for item in experiments().values()), *(item.options for item in RUNNERS.values())]
+    return {name: field for kind in reversed(options) for name, field in kind.model_fields.items()}
+
+
+def all_settings() -> dict[str, Setting]:
+    """How each of them is shown."""
+    return {name: setting_of(field) for name, field in all_fields().items()}
+
+
+def load_config(file: Path | None, given: Mapping[str, Any]) -> RunConfig:
+    """The configuration of a file (TOML, or the manifest of a run) with the command line's options over it.
+
+    Args:
+        file: ``None`` for none.
+        given: only what the user gave on the command line, by field name.
+
+    Raises:
+        UsageError: the file cannot be read, an option does not apply, or a value is wrong; names the key, the value and the reason.
+    """
+    values = {} if file is None else read_file(file)
+    source = f"{file}: " if file is not None else ""
+    experiment = _named("experiment", tuple(experiments()), source, values, given)
+    runner = _named("runner", tuple(RUNNERS), source, values, given)
+    can = experiments()[experiment].runners
+    if runner not in can:
+        raise UsageError(
+            f"{source if not given else ''}the experiment {experiment} needs --runner {' or '.join(can)} (the runner is {runner})"
+        )
+    kind = compose(experiment, runner)
+    for name in sorted({**values, **given}):
+        if name not in kind.model_fields and (why := _elsewhere(name, experiment, runner)) is not None:
+            raise UsageError(f"{source if not given else ''}{flag(name)} does not apply: {why}")
+    return validated(kind, COMMAND, file, values, given)
+
+
+def _named(option: str, names: tuple[str, ...], source: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """The experiment or the runner that is asked for.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    name = given.get(option, values.get(option, RunConfig.model_fields[option].default))
+    if name not in names:
+        label = flag(option) if option in given else f"{source}{option}"
+        there_are = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+        raise UsageError(f"{label}: Input should be {there_are} (got {name!r})")
+    return str(name)
+
+
+def _elsewhere(name: str, experiment: str, runner: str) -> str | None:
+    """Why an option that other runs have does not apply to this one; ``None``: no run has it."""
+    if any(name in item.options.model_fields for item in experiments().values()):
+        return f"the experiment is {experiment}"
+    return f"the runner is {runner}" if any(name in item.options.model_fields for item in RUNNERS.values()) else None

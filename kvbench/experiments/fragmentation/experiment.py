@@ -1,0 +1,27 @@
+"""Experiment ``fragmentation``, as it is run."""
+
+from __future__ import annotations
+
+from kvbench.experiments.experiment import Experiment, RunnerFacts
+from kvbench.experiments.fragmentation.options import FragmentationOptions
+from kvbench.experiments.fragmentation.workload import Fragmentation, make_fragmentation
+
+
+class FragmentationExperiment(Experiment[FragmentationOptions]):
+    """The same requests, reserved or paged."""
+
+    name = "fragmentation"
+    sentence = "The same requests in the same memory, reserved in one piece or paged: the slots that hold no token."
+    example = "kvbench run fragmentation --requests 32"
+    order = 4
+    runners = ("engine",)
+    predicted = False
+    reading = "kvbench.experiments.fragmentation.reading"
+    options = FragmentationOptions
+
+    def make_workload(self, config: FragmentationOptions, facts: RunnerFacts) -> Fragmentation:
+        """The requests, all there at the start."""
+        return make_fragmentation(config, facts.vocab)
+
+
+EXPERIMENT = FragmentationExperiment()

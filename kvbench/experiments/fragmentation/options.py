@@ -1,0 +1,92 @@
+"""The options of ``fragmentation``: the requests, what is reserved for them, and the blocks they are paged in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
+from kvbench.config.study import POOL_TOKENS
+from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, described
+
+TOKENS, FILE = replace(REQUESTS, unit="tokens"), replace(REQUESTS, metavar="FILE")
+DEFAULT_POOL = 8192
+
+
+class FragmentationOptions(AtOnceOptions):
+    """A run of ``fragmentation``."""
+
+    auto_requests: ClassVar[int] = 32
+    auto_prompt: ClassVar[int | str] = "lognormal:320:0.8"
+    auto_output: ClassVar[int | str] = "lognormal:96:0.8"
+
+    requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, REQUESTS] = Field(
+        "auto", description=described("requests", auto_requests)
+    )
+    prompt_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("prompt_tokens", auto_prompt))
+    output_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("output_tokens", auto_output))
+    kv_tokens: Annotated[PoolTokens | Auto, POOL_TOKENS] = Field(
+        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_POOL:,}."
+    )
+    max_length: Annotated[int, TOKENS] = Field(
+        2048, ge=2, le=10**6, description="What is reserved for every request where its length is not known; none is longer."
+    )
+    block_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(split_names), TOKENS] = Field(
+        (1, 16, 64, 256), min_length=1, description="Block sizes of the paged arms."
+    )
+    lengths: Annotated[Path | None, FILE] = Field(
+        None, description="Your own lengths in place of drawn ones: a line a request, CSV or JSON, with prompt_tokens and output_tokens."
+    )
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Two reservations, and one for each block size."""
+        return ("reserve-max", "reserve-own", *(f"paged-{size}" for size in self.block_sizes))
+
+    @property
+    def default_pool(self) -> int:
+        """So small that not all requests find room at once."""
+        return DEFAULT_POOL
+
+    @property
+    def shorter(self) -> str:
+        """What to do about a request that is too long, for messages."""
+        return "lower --max-length"
+
+    @field_validator("block_sizes")
+    @classmethod
+    def _block_sizes_differ(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("each block size may be named once")
+        return value
+
+    @model_validator(mode="after")
+    def _longest_fits_every_arm(self) -> Self:
+        """The longest request must fit the pool alone, whatever the block size."""
+        unit = self.pool_block_size
+        tokens = self.pool_tokens // unit * unit  # what the pool of the other arms holds, in whole blocks
+        for size in (unit, *self.block_sizes):
+            blocks, pool = -(-self.max_length // size), tokens // size
+            if pool == 0:
+                raise ValueError(f"--block-sizes {size}: the pool (--kv-tokens {self.pool_tokens}) holds no block of it")
+            if blocks > pool:
+                raise ValueError(
+                    f"--max-length {self.max_length} takes {blocks:,} blocks of {size}, and the pool (--kv-tokens {self.pool_tokens}) has "
+                    f"{pool:,}; --kv-tokens {-(-blocks * size // unit) * unit} holds one request"
+                )
+        prompt, output = self.prompt_lengths.fixed, self.output_lengths.fixed
+        if self.lengths is None and prompt is not None and prompt + (output or 1) > self.max_length:
+            what = f"{prompt} of --prompt-tokens and {output or 1} of output"
+            raise ValueError(f"--max-length {self.max_length} is less than {what}; raise it")
+        return self
+
+    def not_applicable(self) -> dict[str, str]:
+        """Fields that mean nothing in this run, with the reason."""
+        reasons = super().not_applicable()
+        if self.lengths is not None:
+            reasons |= dict.fromkeys(("requests", "prompt_tokens", "output_tokens"), "--lengths brings its own requests")
+        reasons["block_size"] = "the arms have block sizes of their own (--block-sizes)"
+        return reasons | dict.fromkeys(("rate", "concurrency"), "all requests are there at the start")

@@ -1,0 +1,138 @@
+"""The options of ``pressure``: the requests, and what happens when KV runs out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
+from kvbench.config.study import POOL_TOKENS
+from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, Temperature, described
+from kvbench.experiments.pressure.history import arrange
+
+Arm = Literal["ample", "recompute", "swap", "reserve"]
+ON_ENGINE = replace(REQUESTS, runners=frozenset({"engine"}), basic=False)
+HISTORY, SWAP = replace(ON_ENGINE, unit="tokens", basic=True), replace(ON_ENGINE, unit="GiB")
+DEFAULT_POOL = 2048
+REPLACED = ("requests", "prompt_tokens", "output_tokens", "kv_tokens", "concurrency", "rate", "victim")
+"""Options that say what ``context`` says by itself."""
+
+
+class PressureOptions(AtOnceOptions):
+    """A run of ``pressure``."""
+
+    auto_requests: ClassVar[int] = 16
+    auto_prompt: ClassVar[int | str] = 128
+    auto_output: ClassVar[int | str] = 128
+
+    requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, REQUESTS] = Field(
+        "auto", description=described("requests", auto_requests)
+    )
+    prompt_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("prompt_tokens", auto_prompt))
+    output_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("output_tokens", auto_output))
+    kv_tokens: Annotated[PoolTokens | Auto, POOL_TOKENS] = Field(
+        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_POOL:,}."
+    )
+    temperature: Annotated[Temperature | Auto, replace(REQUESTS, basic=False)] = Field(
+        "auto", description="Of sampling, a seed for each answer; 0 takes the most likely token; auto: 0."
+    )
+    arm: Annotated[tuple[Arm, ...], BeforeValidator(split_names), REQUESTS] = Field(
+        (),
+        description="What happens when KV runs out; the first is the reference. ample has a pool that never does, reserve keeps room for "
+        "the longest output from the start; on vllm there are ample and recompute. Repeatable; none: all.",
+    )
+    swap_gib: Annotated[Annotated[float, Field(gt=0, le=1e6)] | Auto, SWAP] = Field(
+        "auto", description="Host memory that preempted requests are swapped to; auto: enough for all of them."
+    )
+    victim: Annotated[Literal["newest", "least-computed"], ON_ENGINE] = Field("newest", description="Who gives way when blocks run out.")
+    context: Annotated[int | None, HISTORY] = Field(
+        None,
+        ge=16,
+        le=10**6,
+        description="In place of --requests and lengths: the history at which the second of two requests is preempted.",
+    )
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """As they were named, or all that the runner has."""
+        own = () if self.runner == "vllm" else ("swap",) if self.context is not None else ("swap", "reserve")
+        return self.arm or ("ample", "recompute", *own)
+
+    @property
+    def copies(self) -> bool:
+        """Whether any arm swaps."""
+        return "swap" in self.arms
+
+    @property
+    def swap_size(self) -> float | Auto:
+        """As it was given."""
+        return self.swap_gib
+
+    @property
+    def default_pool(self) -> int:
+        """So small that KV runs out."""
+        return DEFAULT_POOL
+
+    @property
+    def needs_small_pool(self) -> bool:
+        """In as large a pool as a server takes by itself nothing runs short."""
+        return True
+
+    @property
+    def roomy_arm(self) -> str:
+        """The arm that never runs short."""
+        return "ample"
+
+    @property
+    def compares_outputs(self) -> bool:
+        """A preempted request must give the tokens that it gives on a pool that never runs short."""
+        return True
+
+    @property
+    def history(self) -> int | None:
+        """With ``context``, what recompute and restore take at least is told too."""
+        return self.context
+
+    @property
+    def pool_tokens(self) -> int:
+        """Size of the device pool; with ``context``, the one that runs short at that history."""
+        if self.context is not None:
+            return arrange(self.context, self.pool_block_size, self.step_tokens).pool_blocks * self.pool_block_size
+        return super().pool_tokens
+
+    @property
+    def batch_requests(self) -> int:
+        """Two with a ``context``."""
+        return 2 if self.context is not None else super().batch_requests
+
+    @property
+    def shorter(self) -> str:
+        """What to do about a request that is too long, for messages."""
+        return "lower --context" if self.context is not None else super().shorter
+
+    @field_validator("arm")
+    @classmethod
+    def _arms_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("each arm may be named once")
+        return value
+
+    @model_validator(mode="after")
+    def _runner_has_arms(self) -> Self:
+        wrong = set(self.arms) - {"ample", "recompute"}
+        if self.runner == "vllm" and wrong:
+            raise ValueError(f"--arm {min(wrong)}: vLLM has ample and recompute only")
+        if self.context is not None and "reserve" in self.arms:
+            raise ValueError("--arm reserve: nothing runs short there, so --context has no history to bring back; leave the arm out")
+        return self
+
+    def not_applicable(self) -> dict[str, str]:
+        """Fields that mean nothing in this run, with the reason."""
+        reasons = super().not_applicable()
+        if "swap" not in self.arms:
+            reasons["swap_gib"] = "no arm swaps (--arm swap)"
+        if self.context is not None:
+            reasons |= dict.fromkeys(REPLACED, "--context says what the two requests are")
+        return reasons

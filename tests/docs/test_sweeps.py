@@ -28,7 +28,8 @@ def test_every_command_parses_and_every_sweep_is_one(words: list[str]) -> None:
 
 def test_the_rule_of_semicolons_is_as_the_page_says() -> None:
     (word,) = re.findall(r"`--sweep '([^']+)'`", PAGE)
-    assert [config.resolved()["passes"] for config in plan_sweep(None, {}, [word], []).configs] == [("sequential", "repeat"), ("sequential", "reverse")]
+    passes = [config.resolved()["passes"] for config in plan_sweep(None, {}, [word], []).configs]
+    assert passes == [["sequential", "repeat"], ["sequential", "reverse"]]
 
 
 def test_the_five_open_questions_are_five_commands() -> None:

@@ -13,19 +13,17 @@ from pydantic import Field, model_validator
 
 from kvbench.config.settings import Auto, Setting, given_or
 from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, StudyConfig
+from kvbench.config.tiers import DEFAULT_CHUNK_TOKENS
 
 TIMES = Setting("Times")
 BASIC, BASIC_TIMES = replace(RUN, basic=True), replace(TIMES, basic=True)
-DEFAULT_CHUNK_TOKENS = 256
 
 
 class RunConfig(StudyConfig):
     """One run."""
 
     experiment: Annotated[str, BASIC] = Field("cyclic", description="Experiment to run.")
-    runner: Annotated[str, BASIC] = Field(
-        "engine", description="Who runs the requests: engine, vllm; simulator predicts them."
-    )
+    runner: Annotated[str, BASIC] = Field("engine", description="Who runs the requests: engine, vllm; simulator predicts them.")
     repeats: Annotated[int, BASIC] = Field(1, ge=1, le=1000, description="Whole runs; the order of the arms rotates by repeat.")
     concurrency: Annotated[int, BASIC_TIMES] = Field(
         1,

@@ -1,4 +1,4 @@
-"""The options that runs and plans have in common: a model, a device pool, a seed."""
+"""The options that runs, plans and servers have in common: a model, a device pool; and a seed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ POOL_TOKENS = Setting("Model and pool", unit="tokens", basic=True)
 BLOCK_TOKENS = replace(POOL_TOKENS, basic=False)
 
 
-class StudyConfig(Settings):
-    """What runs and plans have in common."""
-
-    seed: Annotated[int, RUN] = Field(0, ge=0, le=2**63 - 1, description="Same seed, same token ids, on every machine.")
+class ModelOptions(Settings):
+    """A model and its device pool."""
 
     model: Annotated[str, MODEL] = Field(
         "tiny",
@@ -35,3 +33,9 @@ class StudyConfig(Settings):
     block_size: Annotated[BlockTokens | Auto, BLOCK_TOKENS] = Field(
         "auto", description=f"What a KV block holds; auto: {DEFAULT_BLOCK_SIZE}, on vllm the server's own."
     )
+
+
+class StudyConfig(ModelOptions):
+    """What runs and plans have in common."""
+
+    seed: Annotated[int, RUN] = Field(0, ge=0, le=2**63 - 1, description="Same seed, same token ids, on every machine.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from kvbench.compare.baseline import Baseline
-from kvbench.compare.comparison import Comparison, Line
-from kvbench.compare.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS
-from kvbench.compare.thresholds import Outcome
-from kvbench.compare.verdict import Verdict
+from kvbench.comparison.baseline import Baseline
+from kvbench.comparison.compare import Comparison, Line
+from kvbench.comparison.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS
+from kvbench.comparison.thresholds import Outcome
+from kvbench.comparison.verdict import Verdict
 from kvbench.reports import layout
 
 _SHORT = {"same within noise": "same", "too few samples": "too few"}

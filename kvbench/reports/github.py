@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvbench.compare.comparison import Comparison
-from kvbench.compare.verdict import Verdict
+from kvbench.comparison.compare import Comparison
+from kvbench.comparison.verdict import Verdict
 from kvbench.reports import comparison as report
 
 LIMIT = 1024 * 1024

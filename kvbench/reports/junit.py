@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from kvbench.compare.comparison import Comparison, Line
-from kvbench.compare.thresholds import Outcome
-from kvbench.compare.verdict import Verdict
+from kvbench.comparison.compare import Comparison, Line
+from kvbench.comparison.thresholds import Outcome
+from kvbench.comparison.verdict import Verdict
 from kvbench.reports import comparison as report
 
 _SUITE = "kvbench compare"

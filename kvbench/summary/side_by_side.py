@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvbench.compare.identity import machine, software
+from kvbench.comparison.identity import machine, software
 from kvbench.experiments.pressure.crossover import CrossoverRow, crossings
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.runs.sweep_folder import Point, differing_options, is_sweep, read_sweep, shown

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from kvbench.cli import progress
 from kvbench.cli.main import main
-from kvbench.compare.baseline import reduce
-from kvbench.compare.comparison import compare
+from kvbench.comparison.baseline import reduce
+from kvbench.comparison.compare import compare
 from kvbench.errors import Interrupted, RunFailed, UsageError
 from kvbench.experiments.cyclic.controls import control_configs
 from kvbench.reports import markdown, tabular, terminal

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from kvbench.analysis.latency import Statistics, statistics
 from kvbench.analysis.run_info import Setup
 from kvbench.analysis.speedup import Interval, between_repeats
-from kvbench.compare.metrics import geometric_mean
+from kvbench.comparison.metrics import geometric_mean
 from kvbench.experiments.at_once.metrics import Line, output_rates, usage_by_pass
 from kvbench.runs.run_folder import Run, read_events
 

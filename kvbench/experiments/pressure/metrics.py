@@ -10,7 +10,7 @@ from kvbench.analysis.latency import Statistics, statistics
 from kvbench.analysis.run_info import Setup
 from kvbench.analysis.speedup import Interval, between_repeats
 from kvbench.analysis.stalls import StallTimes, stall_times
-from kvbench.compare.metrics import geometric_mean
+from kvbench.comparison.metrics import geometric_mean
 from kvbench.experiments.at_once.metrics import Line, counted, digests_known, output_rates
 from kvbench.runs.run_folder import Run
 

@@ -1,7 +1,7 @@
 """Thresholds that a user sets on a comparison, ``--fail-on``.
 
     rule     = figure "[" arm "," pass "]" operator value
-    figure   = "ttft_p50" | "speedup_p50" | "computed" | ...     (kvbench.compare.metrics.ALL)
+    figure   = "ttft_p50" | "speedup_p50" | "computed" | ...     (kvbench.comparison.metrics.ALL)
     arm      = name | "*"
     pass     = label | "*"                                       (the label of the table: repeat, zipf:1.1, repeat#2)
     operator = ">" | ">=" | "<" | "<="
@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvbench.compare.metrics import ALL, RATES, SPEEDUPS, TIMES, Figures
+from kvbench.comparison.metrics import ALL, RATES, SPEEDUPS, TIMES, Figures
 from kvbench.errors import UsageError
 
 EXAMPLE = "ttft_p50[cpu,repeat] > +10%"

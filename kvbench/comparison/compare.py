@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kvbench.compare import identity, thresholds
-from kvbench.compare.baseline import Baseline
-from kvbench.compare.hits import compare_tier
-from kvbench.compare.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS, Figures, figures_of, unit
-from kvbench.compare.noise import NONE, ByRun, Noise, Sides, flat, mean, own_noise, shared_noise, spread
-from kvbench.compare.verdict import Change, Verdict, as_shares, interval, judge
+from kvbench.comparison import identity, thresholds
+from kvbench.comparison.baseline import Baseline
+from kvbench.comparison.hits import compare_tier
+from kvbench.comparison.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS, Figures, figures_of, unit
+from kvbench.comparison.noise import NONE, ByRun, Noise, Sides, flat, mean, own_noise, shared_noise, spread
+from kvbench.comparison.verdict import Change, Verdict, as_shares, interval, judge
 from kvbench.errors import UsageError
 
 FORMAT = "kvbench.comparison/1"
@@ -29,7 +29,7 @@ class Line:
     """One figure of one pass of one arm in both runs.
 
     ``change`` with its interval ``low`` to ``high`` is a share of the base for times and speedups, a difference for counts, and a
-    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.compare.noise.spread`. ``gates``:
+    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.comparison.noise.spread`. ``gates``:
     whether a verdict of worse is a regression. ``detail`` says more. ``None`` is unknown, or no interval can be made.
     """
 
@@ -139,7 +139,7 @@ def compare(
 
     Args:
         min_effect: the least share by which a figure must have changed, its whole interval, to be better or worse.
-        allow: fields of the subject that may differ (:func:`kvbench.compare.identity.subject`), and :data:`STATUS`.
+        allow: fields of the subject that may differ (:func:`kvbench.comparison.identity.subject`), and :data:`STATUS`.
 
     Raises:
         UsageError: they measured different things, or have no pass in common.

@@ -15,7 +15,7 @@ import pandas as pd
 from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import Setup, read_setup
-from kvbench.compare import identity
+from kvbench.comparison import identity
 from kvbench.errors import UsageError
 from kvbench.runs.run_folder import Run
 
@@ -65,7 +65,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a comparison knows of one side. ``source`` is where it was read from; the rest as :mod:`kvbench.compare.baseline_file` says."""
+    """What a comparison knows of one side. ``source`` is where it was read from; the rest as :mod:`kvbench.comparison.baseline_file` says."""
 
     source: str
     kvbench: str | None

@@ -4,7 +4,7 @@ Format ``kvbench.baseline/2``, one JSON object:
 
 ``format``, ``runs``    how many runs it was made from
 ``kvbench``, ``created``, ``status``, ``reasons``   of these runs: the newest date, the gravest status, all reasons
-``subject``, ``machine``, ``software``    what was measured, where, and by which versions (:mod:`kvbench.compare.identity`)
+``subject``, ``machine``, ``software``    what was measured, where, and by which versions (:mod:`kvbench.comparison.identity`)
 ``exact``       whether requests ran one at a time, so that tokens by tier must come out the same
 ``cells``       a list, one object an arm and pass: ``arm``, ``pass``, ``pass_index``, ``ttft_ms`` (statistics over all repeats),
                 ``pass_s``, ``repeats`` (an object each: ``run``, ``repeat``, ``n``, ``failed``, ``p50``, ``mean``, ``min``, ``max``, and
@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kvbench.analysis.latency import Statistics
 from kvbench.analysis.request_table import FIELDS
 from kvbench.analysis.run_info import read_setup
-from kvbench.compare.baseline import TIERS, Baseline, Cell, Repeat, Tokens, reduce
+from kvbench.comparison.baseline import TIERS, Baseline, Cell, Repeat, Tokens, reduce
 from kvbench.errors import UsageError
 from kvbench.runs.run_folder import read_run
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvbench.compare.baseline import Tokens
-from kvbench.compare.metrics import TOKENS, Figures
-from kvbench.compare.noise import ByRun, flat
-from kvbench.compare.verdict import Verdict
+from kvbench.comparison.baseline import Tokens
+from kvbench.comparison.metrics import TOKENS, Figures
+from kvbench.comparison.noise import ByRun, flat
+from kvbench.comparison.verdict import Verdict
 
 _CACHED = slice(0, 2)
 """The columns of a hit: device and host."""

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from kvbench.cli.main import main
-from kvbench.compare.baseline import Baseline, reduce
-from kvbench.compare.baseline_file import read_side, write_baseline
-from kvbench.compare.comparison import Comparison, Line, compare
-from kvbench.compare.noise import Sides, own_noise
-from kvbench.compare.thresholds import parse
-from kvbench.compare.verdict import Change, Verdict, as_shares, interval, judge
+from kvbench.comparison.baseline import Baseline, reduce
+from kvbench.comparison.baseline_file import read_side, write_baseline
+from kvbench.comparison.compare import Comparison, Line, compare
+from kvbench.comparison.noise import Sides, own_noise
+from kvbench.comparison.thresholds import parse
+from kvbench.comparison.verdict import Change, Verdict, as_shares, interval, judge
 from kvbench.errors import UsageError
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvbench.compare.baseline import Cell, Repeat
+from kvbench.comparison.baseline import Cell, Repeat
 
 TIMES = ("ttft_p50", "ttft_mean")
 SPEEDUPS = ("speedup_p50", "speedup_mean")

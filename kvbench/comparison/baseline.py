@@ -65,7 +65,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a comparison knows of one side. ``source`` is where it was read from; the rest as :mod:`kvbench.comparison.baseline_file` says."""
+    """What a comparison knows of one side.
+
+    ``source`` is where it was read from; the rest as :mod:`kvbench.comparison.baseline_file` says.
+    """
 
     source: str
     kvbench: str | None

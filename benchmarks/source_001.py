@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.models.shapes import SHAPES

@@ -11,15 +11,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, CommonOptions
 from kvbench.config.settings import Auto, Setting, given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, StudyConfig
 from kvbench.config.tiers import DEFAULT_CHUNK_TOKENS
 
 TIMES = Setting("Times")
 BASIC, BASIC_TIMES = replace(RUN, basic=True), replace(TIMES, basic=True)
 
 
-class RunConfig(StudyConfig):
+class RunConfig(CommonOptions):
     """One run."""
 
     experiment: Annotated[str, BASIC] = Field("cyclic", description="Experiment to run.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.config.settings import given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.errors import UsageError
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS
 from kvbench.experiments.cyclic.workload import make_cyclic

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.config.settings import given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE
 from kvbench.errors import UsageError
 from kvbench.models.kv_size import kv_size
 from kvbench.planning.config import PlanConfig

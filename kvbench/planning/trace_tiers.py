@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.config.settings import given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE
 from kvbench.errors import UsageError
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import footprints

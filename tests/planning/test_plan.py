@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvbench.cli.run import build as build_run
-from kvbench.config.study import DEFAULT_KV_TOKENS
+from kvbench.config.common import DEFAULT_KV_TOKENS
 from kvbench.errors import RunFailed, UsageError
 from kvbench.experiments.composed import all_fields, load_config
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS

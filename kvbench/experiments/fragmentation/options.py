@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from kvbench.config.common import POOL_TOKENS
 from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
-from kvbench.config.study import POOL_TOKENS
 from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, described
 
 TOKENS, FILE = replace(REQUESTS, unit="tokens"), replace(REQUESTS, metavar="FILE")

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.config.settings import given_or
 from kvbench.config.simulator import SimulatorOptions
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.runners.profiles import PROFILES

@@ -35,7 +35,7 @@ class ModelOptions(Settings):
     )
 
 
-class StudyConfig(ModelOptions):
+class CommonOptions(ModelOptions):
     """What runs and plans have in common."""
 
     seed: Annotated[int, RUN] = Field(0, ge=0, le=2**63 - 1, description="Same seed, same token ids, on every machine.")

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from kvbench.analysis.latency import Statistics
 from kvbench.analysis.request_table import FIELDS, request_frame
+from kvbench.analysis.statistics import Statistics
 from kvbench.compare.baseline import Baseline, Cell, Repeat, reduce
 from kvbench.compare.comparison import compare
 from kvbench.runs.run_folder import read_run

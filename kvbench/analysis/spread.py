@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from kvbench.analysis.cache import sources
-from kvbench.analysis.latency import Statistics, statistics, timed
+from kvbench.analysis.latency import timed
 from kvbench.analysis.run_info import Setup
+from kvbench.analysis.statistics import Statistics, statistics
 
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles at which an outlier begins: Tukey's outer fence (Exploratory Data Analysis, 1977)."""

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
+from kvbench.analysis.latency import pass_seconds, timed
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import Setup, read_setup
+from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.compare import identity
 from kvbench.errors import UsageError
 from kvbench.runs.run_folder import Run

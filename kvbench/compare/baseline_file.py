@@ -29,9 +29,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kvbench.analysis.latency import Statistics
 from kvbench.analysis.request_table import FIELDS
 from kvbench.analysis.run_info import read_setup
+from kvbench.analysis.statistics import Statistics
 from kvbench.compare.baseline import TIERS, Baseline, Cell, Repeat, Tokens, reduce
 from kvbench.errors import UsageError
 from kvbench.runs.run_folder import read_run

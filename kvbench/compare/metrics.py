@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from kvbench.analysis.statistics import geometric_mean
 from kvbench.compare.baseline import Cell, Repeat
 
 TIMES = ("ttft_p50", "ttft_mean")
@@ -93,13 +93,6 @@ class Figures:
         if name == "failed":
             return sum(values)
         return float(np.mean(values)) if name in TOKENS + COUNTS else geometric_mean(values)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean; the value itself where there is one or all are equal; 0 if any is."""
-    if min(values) == max(values) or min(values) <= 0:
-        return min(values)
-    return math.exp(float(np.mean(np.log(values))))
 
 
 def figures_of(cells: Sequence[Cell]) -> Mapping[tuple[str, str], Figures]:

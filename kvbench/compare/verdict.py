@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from scipy import stats
 
+from kvbench.analysis.statistics import CONFIDENCE
 from kvbench.compare.noise import Noise, Sides, mean
 
-CONFIDENCE = 0.95
 _LOGS = (-36.0, 700.0)
 """Between these a share of change has a logarithm again: −100 % and infinity have none."""
 

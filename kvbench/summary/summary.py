@@ -11,13 +11,14 @@ import pandas as pd
 
 from kvbench.analysis import spread
 from kvbench.analysis.cache import SOURCES, LoadCost, counted_in_pass, load_cost, sources, tokens_of_pass
-from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
+from kvbench.analysis.latency import pass_seconds, timed
 from kvbench.analysis.prediction import Agreement, Foreseen, compare, foreseen, with_prediction
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import LOG, Setup, read_setup
 from kvbench.analysis.schedule import ScheduledRow, scheduled_rows
 from kvbench.analysis.speedup import FirstRead, Speedup, first_read, speedup
 from kvbench.analysis.stalls import Stalls, stalls_of
+from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.errors import UsageError
 from kvbench.experiments.fragmentation import metrics as fragmentation
 from kvbench.experiments.fragmentation import sentences as fragmentation_reading

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from kvbench.analysis.noise import NONE, ByRun, Noise, Sides, flat, mean, own_noise, shared_noise, spread
 from kvbench.compare import identity, thresholds
 from kvbench.compare.baseline import Baseline
 from kvbench.compare.hits import compare_tier
 from kvbench.compare.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS, Figures, figures_of, unit
-from kvbench.compare.noise import NONE, ByRun, Noise, Sides, flat, mean, own_noise, shared_noise, spread
 from kvbench.compare.verdict import Change, Verdict, as_shares, interval, judge
 from kvbench.errors import UsageError
 
@@ -29,7 +29,7 @@ class Line:
     """One figure of one pass of one arm in both runs.
 
     ``change`` with its interval ``low`` to ``high`` is a share of the base for times and speedups, a difference for counts, and a
-    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.compare.noise.spread`. ``gates``:
+    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.analysis.noise.spread`. ``gates``:
     whether a verdict of worse is a regression. ``detail`` says more. ``None`` is unknown, or no interval can be made.
     """
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvbench.analysis.noise import ByRun, flat
 from kvbench.compare.baseline import Tokens
 from kvbench.compare.metrics import TOKENS, Figures
-from kvbench.compare.noise import ByRun, flat
 from kvbench.compare.verdict import Verdict
 
 _CACHED = slice(0, 2)

@@ -1,6 +1,6 @@
 """The change of one figure between two runs, the interval it lies in, and the verdict.
 
-The interval is Student's, over the logarithms of repeats (:mod:`kvbench.compare.noise`). It is made for the compared figures together
+The interval is Student's, over the logarithms of repeats (:mod:`kvbench.analysis.noise`). It is made for the compared figures together
 (Bonferroni): of 100 comparisons without any true change, at most five call a regression. `benchmarks/compare_errors.py` measures it.
 """
 
@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from scipy import stats
 
+from kvbench.analysis.noise import Noise, Sides, mean
 from kvbench.analysis.statistics import CONFIDENCE
-from kvbench.compare.noise import Noise, Sides, mean
 
 _LOGS = (-36.0, 700.0)
 """Between these a share of change has a logarithm again: −100 % and infinity have none."""

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from kvbench.analysis.noise import Sides, own_noise
 from kvbench.cli.main import main
 from kvbench.compare.baseline import Baseline, reduce
 from kvbench.compare.baseline_file import read_side, write_baseline
 from kvbench.compare.comparison import Comparison, Line, compare
-from kvbench.compare.noise import Sides, own_noise
 from kvbench.compare.thresholds import parse
 from kvbench.compare.verdict import Change, Verdict, as_shares, interval, judge
 from kvbench.errors import UsageError

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from kvbench.analysis.latency import timed
+from kvbench.analysis.noise import of_first_read
 from kvbench.analysis.statistics import Interval, between_pairs, between_repeats
 
 MOST_PAIRS = 2000
@@ -83,26 +84,5 @@ def first_read(frame: pd.DataFrame, baseline: str, arm: str) -> FirstRead | None
     base, own = (first[first["arm"] == name]["ttft_ms"].median() for name in (baseline, arm))
     if not base > 0 or not own > 0:
         return None
-    value, of = _noise(frame[frame["arm"] == baseline])
+    value, of = of_first_read(frame[frame["arm"] == baseline])
     return FirstRead(arm, float(own / base - 1), value, of)
-
-
-def _noise(baseline: pd.DataFrame) -> tuple[float | None, str | None]:
-    """How much the same work differs by itself, as a share, and where that comes from: ``repeats``, ``passes`` or nowhere.
-
-    With repeats: the spread of the baseline's p50 in pass 0, (max − min) ÷ median. With one: the first pass of the baseline that
-    computed everything, and the next one that computed as many tokens again, |second ÷ first − 1|.
-    """
-    known = timed(baseline)
-    if known["repeat"].nunique() >= 2:
-        medians = known[known["pass_index"] == 0].groupby("repeat")["ttft_ms"].median()
-        if len(medians) >= 2:
-            return float((medians.max() - medians.min()) / medians.median()), "repeats"
-    passes = [rows for _, rows in known.groupby("pass_index") if ((rows["device"] == 0) & (rows["host"] == 0)).all()]
-    if len(passes) < 2:
-        return None, None
-    first = passes[0]
-    for second in passes[1:]:
-        if len(second) == len(first) and second["computed"].sum() == first["computed"].sum():
-            return float(abs(second["ttft_ms"].median() / first["ttft_ms"].median() - 1)), "passes"
-    return None, None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbench.analysis.noise import NONE, ByRun, Noise, Sides, flat, mean, own_noise, shared_noise, spread
+from kvbench.analysis.noise import NONE, ByRun, Noise, Sides, flat, mean, most_spread, own_noise, shared_noise
 from kvbench.compare import identity, thresholds
 from kvbench.compare.baseline import Baseline
 from kvbench.compare.hits import compare_tier
@@ -29,8 +29,8 @@ class Line:
     """One figure of one pass of one arm in both runs.
 
     ``change`` with its interval ``low`` to ``high`` is a share of the base for times and speedups, a difference for counts, and a
-    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.analysis.noise.spread`. ``gates``:
-    whether a verdict of worse is a regression. ``detail`` says more. ``None`` is unknown, or no interval can be made.
+    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.analysis.noise.most_spread`.
+    ``gates``: whether a verdict of worse is a regression. ``detail`` says more. ``None`` is unknown, or no interval can be made.
     """
 
     arm: str
@@ -240,7 +240,7 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
             verdict = judge(change, min_effect, line.figure in (*TIMES, "computed", *COUNTS), scale)
         yield Line(
             *line.key, line.figure, unit(line.figure), line.base, line.new, change.change, change.low, change.high,
-            spread(base, new) if line.relative else None, (len(base), len(new)), verdict,
+            most_spread(base, new) if line.relative else None, (len(base), len(new)), verdict,
             gates=not (other_machine and line.figure in TIMES), detail=line.detail,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis import spread
+from kvbench.analysis import noise, spread
 from kvbench.analysis.cache import SOURCES, LoadCost, counted_in_pass, load_cost, sources, tokens_of_pass
 from kvbench.analysis.latency import pass_seconds, timed
 from kvbench.analysis.prediction import Agreement, Foreseen, compare, foreseen, with_prediction
@@ -44,8 +44,8 @@ class PassRow:
     """One pass of one arm. ``ttft_ms`` is over the requests of all repeats that gave a token; tokens are those of one repeat.
 
     ``answered`` counts requests that did not fail. ``pass_label`` tells passes of the same name apart. ``tier`` says whether the arm has a
-    host tier. ``foreseen`` is ``None`` where nothing was predicted; any other ``None`` is unknown. ``noise`` and ``outliers``:
-    :mod:`kvbench.analysis.spread`.
+    host tier. ``foreseen`` is ``None`` where nothing was predicted; any other ``None`` is unknown. ``noise``:
+    :mod:`kvbench.analysis.noise`; ``outliers``: :mod:`kvbench.analysis.spread`.
     """
 
     arm: str
@@ -317,7 +317,7 @@ def _pass_rows(
                 host_hit_rate=tokens.hit_rate(tokens.host),
                 repeats_agree=tokens.same,
                 foreseen=foreseen(requests, finished, tokens),
-                noise=spread.noise(requests),
+                noise=noise.of_pass(requests),
                 outliers=outliers.get((arm, index), 0),
             )
 

@@ -23,7 +23,7 @@ RESOLVED = 0.25
 
 
 class Verdict(StrEnum):
-    """What can be said of a change, the gravest first. ``MOVED``: tokens came from another tier, and no more of them were computed."""
+    """What can be said of a change, the gravest first. ``MOVED``: it changed, and that is neither, as tokens of another tier."""
 
     WORSE = "worse"
     UNKNOWN = "unknown"
@@ -59,11 +59,12 @@ def as_shares(change: Change) -> Change:
     )
 
 
-def judge(change: Change, least: float, more_is_worse: bool, scale: float | None = None) -> Verdict:
+def judge(change: Change, least: float, more_is_worse: bool | None, scale: float | None = None) -> Verdict:
     """The verdict on a change: worse or better if the whole interval lies beyond the least effect that counts.
 
     Args:
         least: that effect, as a share.
+        more_is_worse: ``None``: no change is worse or better.
         scale: what a difference is a share of; ``None``: the change is a share itself. Shares are compared by their logarithms, so that
             5 % faster is the inverse of 5 % slower.
     """
@@ -72,5 +73,7 @@ def judge(change: Change, least: float, more_is_worse: bool, scale: float | None
     low, high = (math.log1p(bound) if scale is None else bound / scale for bound in (change.low, change.high))
     beyond, resolved = (math.log1p(share) if scale is None else share for share in (least, max(RESOLVED, 2 * least)))
     if low > beyond or high < -beyond:
+        if more_is_worse is None:
+            return Verdict.MOVED
         return Verdict.WORSE if (low > beyond) == more_is_worse else Verdict.BETTER
     return Verdict.SAME if (high - low) / 2 <= resolved else Verdict.TOO_FEW

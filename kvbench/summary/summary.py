@@ -29,6 +29,7 @@ from kvbench.experiments.sharing import metrics as sharing
 from kvbench.experiments.sharing import sentences as sharing_reading
 from kvbench.experiments.tiers import predicted_sentences as simulated
 from kvbench.experiments.tiers import sentences as reading
+from kvbench.metrics.registry import of_pass as added_metrics
 from kvbench.runs.calibration import calibrate, describe_fit
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import Run
@@ -45,7 +46,8 @@ class PassRow:
 
     ``answered`` counts requests that did not fail. ``pass_label`` tells passes of the same name apart. ``tier`` says whether the arm has a
     host tier. ``foreseen`` is ``None`` where nothing was predicted; any other ``None`` is unknown. ``noise``:
-    :mod:`kvbench.analysis.noise`; ``outliers``: :mod:`kvbench.analysis.spread`.
+    :mod:`kvbench.analysis.noise`; ``outliers``: :mod:`kvbench.analysis.spread`. ``metrics``: those
+    that were added (:mod:`kvbench.metrics`), by name.
     """
 
     arm: str
@@ -68,6 +70,7 @@ class PassRow:
     foreseen: Foreseen | None
     noise: float | None
     outliers: int
+    metrics: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,11 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain objects, with its format and version; the names of the fields are the keys."""
-        return {"format": FORMAT, **asdict(self), "title": " | ".join(self.title)}
+        plain = asdict(self)
+        for row in plain["passes"]:
+            if row["metrics"] is None:
+                del row["metrics"]
+        return {"format": FORMAT, **plain, "title": " | ".join(self.title)}
 
 
 def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) -> Summary:
@@ -319,6 +326,7 @@ def _pass_rows(
                 foreseen=foreseen(requests, finished, tokens),
                 noise=noise.of_pass(requests),
                 outliers=outliers.get((arm, index), 0),
+                metrics=added_metrics(requests, lines),
             )
 
 

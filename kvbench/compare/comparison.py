@@ -14,7 +14,7 @@ from kvbench.compare.baseline import Baseline
 from kvbench.compare.baseline_file import Side, read_side
 from kvbench.compare.hits import compare_tier
 from kvbench.compare.metrics import PassMetrics, metrics_of
-from kvbench.compare.verdict import Change, Verdict, as_shares, interval, judge
+from kvbench.compare.verdict import Change, ChangeVerdict, as_shares, interval, judge
 from kvbench.errors import UsageError
 from kvbench.metrics.metric import ComparedBy, Metric
 from kvbench.metrics.registry import metrics
@@ -46,7 +46,7 @@ class Line:
     high: float | None
     noise: float | None
     repeats: tuple[int, int]
-    verdict: Verdict
+    verdict: ChangeVerdict
     gates: bool
     detail: str | None = None
 
@@ -54,9 +54,9 @@ class Line:
     def word(self) -> str:
         """The verdict in the metric's own words."""
         worse, better = self.metric.words
-        named = {Verdict.WORSE: worse, Verdict.BETTER: better, Verdict.MOVED: self.metric.moved}
+        named = {ChangeVerdict.WORSE: worse, ChangeVerdict.BETTER: better, ChangeVerdict.MOVED: self.metric.moved}
         same = "same within noise" if self.low is not None and self.low != self.high else "same"
-        return named.get(self.verdict, same if self.verdict == Verdict.SAME else str(self.verdict))
+        return named.get(self.verdict, same if self.verdict == ChangeVerdict.SAME else str(self.verdict))
 
     def to_json(self) -> dict[str, Any]:
         """The line as a plain object, its verdict in words too."""
@@ -81,7 +81,7 @@ class Comparison:
     @property
     def regressions(self) -> tuple[Line, ...]:
         """The lines that became worse, and count."""
-        return tuple(line for line in self.lines if line.gates and line.verdict == Verdict.WORSE)
+        return tuple(line for line in self.lines if line.gates and line.verdict == ChangeVerdict.WORSE)
 
     @property
     def failed_rules(self) -> tuple[thresholds.Outcome, ...]:
@@ -92,7 +92,8 @@ class Comparison:
     def unsaid(self) -> tuple[str, ...]:
         """What could not be said, in words: too few samples, unknown figures, unfinished passes."""
         few, unknown = (
-            [line for line in self.lines if line.gates and line.verdict == verdict] for verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN)
+            [line for line in self.lines if line.gates and line.verdict == verdict]
+            for verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.UNKNOWN)
         )
         remedy = "--repeats 3 or more in both runs"
         if max(self.base.runs, self.new.runs) > 1 or all(min(line.repeats) > 2 for line in few):
@@ -204,7 +205,7 @@ class _Measured:
     base: float | None
     new: float | None
     samples: tuple[ByRun, ByRun]
-    verdict: Verdict | None = None
+    verdict: ChangeVerdict | None = None
     detail: str | None = None
 
     @property
@@ -277,7 +278,7 @@ def _lines(key: tuple[str, str], base: PassMetrics, new: PassMetrics, exact: boo
             if not any(samples) or (metric.over_baseline and (base.baseline is None or new.baseline is None)):
                 continue  # nothing was timed, as by the simulator; and the baseline arm over itself is 1
             known = all(samples) and min(min(flat(side)) for side in samples) > 0
-            yield _Measured(key, metric, before, after, samples, None if known else Verdict.UNKNOWN)
+            yield _Measured(key, metric, before, after, samples, None if known else ChangeVerdict.UNKNOWN)
         elif metric.compared is ComparedBy.TOKENS:
             if base.cell.tier or new.cell.tier or not metric.needs_tier:
                 found = compare_tier(metric, base, new, exact)
@@ -289,14 +290,14 @@ def _lines(key: tuple[str, str], base: PassMetrics, new: PassMetrics, exact: boo
             yield _Measured(key, metric, before, after, samples, _of_counts(samples, metric.more_is_worse) if exactly else None)
 
 
-def _of_counts(samples: tuple[ByRun, ByRun], more_is_worse: bool | None) -> Verdict:
+def _of_counts(samples: tuple[ByRun, ByRun], more_is_worse: bool | None) -> ChangeVerdict:
     """Of counts that must come out the same: the means of the repeats."""
     if not all(samples):
-        return Verdict.UNKNOWN
+        return ChangeVerdict.UNKNOWN
     base, new = (values[0] if len(set(values := flat(side))) == 1 else mean(side) for side in samples)
     if base == new:
-        return Verdict.SAME
-    return Verdict.MOVED if more_is_worse is None else Verdict.WORSE if (new > base) == more_is_worse else Verdict.BETTER
+        return ChangeVerdict.SAME
+    return ChangeVerdict.MOVED if more_is_worse is None else ChangeVerdict.WORSE if (new > base) == more_is_worse else ChangeVerdict.BETTER
 
 
 def _notes(base: Baseline, new: Baseline, lines: Sequence[Line], other_machine: bool) -> Iterator[str]:
@@ -322,7 +323,11 @@ def _together(lines: Sequence[Line]) -> Iterator[str]:
     """Where every time became worse and no speedup did, the tier is not to blame."""
     medians = [line for line in lines if line.metric.name == "ttft_p50"]
     speedups = [line for line in lines if line.metric.over_baseline]
-    if speedups and all(line.verdict == Verdict.WORSE for line in medians) and not any(line.verdict == Verdict.WORSE for line in speedups):
+    if (
+        speedups
+        and all(line.verdict == ChangeVerdict.WORSE for line in medians)
+        and not any(line.verdict == ChangeVerdict.WORSE for line in speedups)
+    ):
         changes = [line.change or 0.0 for line in medians]
         least, most = (f"{bound * 100:+.0f} %" for bound in (min(changes), max(changes)))
         yield f"every arm and pass is slower ({least} to {most}) and no speedup is: the engine as a whole or the machine, not the tier"

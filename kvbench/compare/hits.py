@@ -13,7 +13,7 @@ import numpy as np
 from kvbench.analysis.noise import ByRun, flat
 from kvbench.compare.baseline import TIERS, Tokens
 from kvbench.compare.metrics import PassMetrics
-from kvbench.compare.verdict import Verdict
+from kvbench.compare.verdict import ChangeVerdict
 from kvbench.metrics.metric import Metric
 
 _CACHED = slice(0, 2)
@@ -25,7 +25,7 @@ class Compared:
     """How one tier of a pass is compared: by an exact ``verdict``, or, where that is ``None``, over ``samples``."""
 
     samples: tuple[ByRun, ByRun]
-    verdict: Verdict | None = None
+    verdict: ChangeVerdict | None = None
     detail: str | None = None
 
 
@@ -34,7 +34,7 @@ def compare_tier(metric: Metric, base: PassMetrics, new: PassMetrics, exact: boo
     samples = base.by_run(metric), new.by_run(metric)
     rows = base.cell.requests, new.cell.requests
     if any(side.value(metric) is None for side in (base, new)):
-        return Compared(samples, Verdict.UNKNOWN)
+        return Compared(samples, ChangeVerdict.UNKNOWN)
     if exact and rows[0] is not None and rows[1] is not None and len(rows[0]) == len(rows[1]):
         return Compared(samples, *_by_request(TIERS.index(metric.name), rows[0], rows[1]))
     if exact and all(len(set(flat(side))) == 1 for side in samples):
@@ -42,7 +42,7 @@ def compare_tier(metric: Metric, base: PassMetrics, new: PassMetrics, exact: boo
     return Compared((base.shares(metric.name), new.shares(metric.name)))
 
 
-def _by_request(tier: int, base: Tokens, new: Tokens) -> tuple[Verdict, str | None]:
+def _by_request(tier: int, base: Tokens, new: Tokens) -> tuple[ChangeVerdict, str | None]:
     """One request that lost a hit is a regression, though another gained one.
 
     A device hit that became a host hit is lost on the device; on the host it is tokens that moved.
@@ -54,13 +54,13 @@ def _by_request(tier: int, base: Tokens, new: Tokens) -> tuple[Verdict, str | No
     if lost.size:
         place = int(lost[0])
         tokens = f"{base[place, tier]:,} to {new[place, tier]:,}"
-        return Verdict.WORSE, f"{lost.size} of {len(base)} requests, first number {place + 1} in the pass: {tokens}"
+        return ChangeVerdict.WORSE, f"{lost.size} of {len(base)} requests, first number {place + 1} in the pass: {tokens}"
     if (gain > 0).any():
-        return Verdict.BETTER, None
-    return (Verdict.MOVED if own.any() else Verdict.SAME), None
+        return ChangeVerdict.BETTER, None
+    return (ChangeVerdict.MOVED if own.any() else ChangeVerdict.SAME), None
 
 
-def _by_sum(metric: Metric, base: float, new: float) -> Verdict:
+def _by_sum(metric: Metric, base: float, new: float) -> ChangeVerdict:
     if new == base:
-        return Verdict.SAME
-    return Verdict.WORSE if (new > base) == metric.more_is_worse else Verdict.BETTER
+        return ChangeVerdict.SAME
+    return ChangeVerdict.WORSE if (new > base) == metric.more_is_worse else ChangeVerdict.BETTER

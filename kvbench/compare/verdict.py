@@ -22,7 +22,7 @@ RESOLVED = 0.25
 """A share of change that the interval must be able to show, else there are too few samples to call two figures the same."""
 
 
-class Verdict(StrEnum):
+class ChangeVerdict(StrEnum):
     """What can be said of a change, the gravest first. ``MOVED``: it changed, and that is neither, as tokens of another tier."""
 
     WORSE = "worse"
@@ -59,7 +59,7 @@ def as_shares(change: Change) -> Change:
     )
 
 
-def judge(change: Change, least: float, more_is_worse: bool | None, scale: float | None = None) -> Verdict:
+def judge(change: Change, least: float, more_is_worse: bool | None, scale: float | None = None) -> ChangeVerdict:
     """The verdict on a change: worse or better if the whole interval lies beyond the least effect that counts.
 
     Args:
@@ -69,11 +69,11 @@ def judge(change: Change, least: float, more_is_worse: bool | None, scale: float
             5 % faster is the inverse of 5 % slower.
     """
     if change.low is None or change.high is None:
-        return Verdict.TOO_FEW
+        return ChangeVerdict.TOO_FEW
     low, high = (math.log1p(bound) if scale is None else bound / scale for bound in (change.low, change.high))
     beyond, resolved = (math.log1p(share) if scale is None else share for share in (least, max(RESOLVED, 2 * least)))
     if low > beyond or high < -beyond:
         if more_is_worse is None:
-            return Verdict.MOVED
-        return Verdict.WORSE if (low > beyond) == more_is_worse else Verdict.BETTER
-    return Verdict.SAME if (high - low) / 2 <= resolved else Verdict.TOO_FEW
+            return ChangeVerdict.MOVED
+        return ChangeVerdict.WORSE if (low > beyond) == more_is_worse else ChangeVerdict.BETTER
+    return ChangeVerdict.SAME if (high - low) / 2 <= resolved else ChangeVerdict.TOO_FEW

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from operator import attrgetter
 
 from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS, geometric_mean
-from kvbench.metrics.metric import ComparedBy, Metric, PassRequests, decimal
-
-
-def _statistic(name: str) -> Callable[[PassRequests], float | None]:
-    def measure(one: PassRequests) -> float | None:
-        value: float | None = getattr(one.ttft, name)
-        return value
-
-    return measure
+from kvbench.metrics.metric import ComparedBy, Metric, decimal
 
 
 def _compared(statistic: str, formula: str, header: str, place: int) -> Metric:
     return Metric(
-        name=f"ttft_{statistic}", unit="ms", formula=formula, header=header, worse="higher", measure=_statistic(statistic),
+        name=f"ttft_{statistic}", unit="ms", formula=formula, header=header, worse="higher", measure=attrgetter(f"ttft.{statistic}"),
         over_repeats=geometric_mean, withheld="n = 0", compared=ComparedBy.RATIO, words=("slower", "faster"), cell=decimal,
         column=1 + place, order=place, heading="TTFT (ms)", label=statistic, of_machine=True, row=f"ttft_ms.{statistic}", repeat=statistic,
     )  # fmt: skip
@@ -26,7 +18,7 @@ def _compared(statistic: str, formula: str, header: str, place: int) -> Metric:
 
 def _limited(statistic: str, formula: str, withheld: str, place: int) -> Metric:
     return Metric(
-        name=f"ttft_{statistic}", unit="ms", formula=formula, header=statistic, worse="higher", measure=_statistic(statistic),
+        name=f"ttft_{statistic}", unit="ms", formula=formula, header=statistic, worse="higher", measure=attrgetter(f"ttft.{statistic}"),
         withheld=withheld, cell=decimal, column=None, order=50 + place, of_machine=True, row=f"ttft_ms.{statistic}",
     )  # fmt: skip
 

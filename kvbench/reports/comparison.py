@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from kvbench.compare.baseline import Baseline
 from kvbench.compare.comparison import Comparison, Line
 from kvbench.compare.thresholds import Outcome
-from kvbench.compare.verdict import Verdict
+from kvbench.compare.verdict import ChangeVerdict
 from kvbench.metrics.metric import ComparedBy, Metric, whole
 from kvbench.metrics.registry import metrics
 from kvbench.reports import layout
@@ -55,7 +55,7 @@ def headline(comparison: Comparison) -> str:
     failed = [*map(_of_line, comparison.regressions), *map(_of_outcome, comparison.failed_rules)]
     if failed:
         return f"Regression: {'; '.join(failed)}."
-    better = sum(line.verdict == Verdict.BETTER for line in comparison.lines)
+    better = sum(line.verdict == ChangeVerdict.BETTER for line in comparison.lines)
     parts = [f"No regression in {len(comparison.lines)} figures", f"{better} better" if better else "", *comparison.unsaid]
     return "; ".join(part for part in parts if part) + "."
 
@@ -149,7 +149,7 @@ def _from_to(line: Line | None, count: layout.Count) -> str:
 
 def _worst(lines: Iterable[Line]) -> str:
     """The verdict of several lines in a word: the gravest."""
-    order = list(Verdict)
+    order = list(ChangeVerdict)
     line = min(lines, key=lambda line: order.index(line.verdict))
     return _SHORT.get(line.word, line.word)
 

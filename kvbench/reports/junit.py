@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from kvbench.compare.comparison import Comparison, Line
 from kvbench.compare.thresholds import Outcome
-from kvbench.compare.verdict import Verdict
+from kvbench.compare.verdict import ChangeVerdict
 from kvbench.reports import comparison as report
 
 _SUITE = "kvbench compare"
@@ -44,11 +44,11 @@ def _of_line(line: Line) -> ElementTree.Element:
     values = f"{report.number(line.metric, line.base)} to {report.number(line.metric, line.new)} {line.metric.unit}".strip()
     said = f"{line.word}: {values}, {report.change(line)}" + (f"; {line.detail}" if line.detail else "")
     kind = None
-    if line.verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN):
+    if line.verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.UNKNOWN):
         kind = "skipped"
-    elif line.verdict == Verdict.WORSE:
+    elif line.verdict == ChangeVerdict.WORSE:
         kind = "failure" if line.gates else "skipped"
-    if kind == "skipped" and line.verdict == Verdict.WORSE:
+    if kind == "skipped" and line.verdict == ChangeVerdict.WORSE:
         said = f"measured on another machine, so it does not count: {said}"
     return _case(f"{line.arm}.{line.pass_label}", line.metric.name, kind, said)
 

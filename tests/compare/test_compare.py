@@ -22,7 +22,7 @@ from kvbench.compare.baseline import Baseline, reduce
 from kvbench.compare.baseline_file import read_side, write_baseline
 from kvbench.compare.comparison import Comparison, Line, compare
 from kvbench.compare.thresholds import parse
-from kvbench.compare.verdict import Change, Verdict, as_shares, interval, judge
+from kvbench.compare.verdict import Change, ChangeVerdict, as_shares, interval, judge
 from kvbench.errors import UsageError
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit
@@ -63,19 +63,19 @@ def line(comparison: Comparison, arm: str, label: str, figure: str) -> Line:
 def test_a_slowdown_is_found_and_the_same_is_the_same(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(1.2, 1))
     times = [item for item in found.lines if item.metric.name.startswith("ttft")]
-    assert {item.verdict for item in times} == {Verdict.WORSE}
+    assert {item.verdict for item in times} == {ChangeVerdict.WORSE}
     assert all(item.change == pytest.approx(0.2, abs=0.03) and item.low < item.change < item.high for item in times)  # type: ignore[operator]
-    assert {item.verdict for item in found.lines if item.metric.name.startswith("speedup")} == {Verdict.SAME}
+    assert {item.verdict for item in found.lines if item.metric.name.startswith("speedup")} == {ChangeVerdict.SAME}
     assert any("the engine as a whole or the machine, not the tier" in note for note in found.notes)
     again = compared(tmp_path / "again", slower(1.0), slower(1.0, 1))
     assert again.regressions == ()
-    assert {item.verdict for item in again.lines} == {Verdict.SAME}
+    assert {item.verdict for item in again.lines} == {ChangeVerdict.SAME}
 
 
 def test_a_slower_tier_shows_in_its_speedup(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(1.3, 1, "cpu"))
     assert line(found, "cpu", "repeat", "speedup_p50").word == "slower"
-    assert line(found, "none", "repeat", "ttft_p50").verdict == Verdict.SAME
+    assert line(found, "none", "repeat", "ttft_p50").verdict == ChangeVerdict.SAME
 
 
 def by_pass(factors: dict[tuple[str, int], float], seed: int = 0) -> Script:
@@ -98,7 +98,7 @@ def test_two_runs_that_differ_from_pass_to_pass_may_just_differ(tmp_path: Path) 
     assert found.regressions == ()
     changed = line(found, "cpu", "repeat", "ttft_p50")
     assert changed.change == pytest.approx(0.24, abs=0.03)
-    assert changed.verdict == Verdict.TOO_FEW
+    assert changed.verdict == ChangeVerdict.TOO_FEW
     assert any("a base of more runs" in said for said in found.unsaid)
 
 
@@ -136,8 +136,8 @@ def test_a_lost_hit_is_not_made_good_by_another_that_was_gained(tmp_path: Path) 
 
     found = compared(tmp_path, base, swapped)
     cell = line(found, "cpu", "repeat", "device")
-    assert (cell.base, cell.new, cell.verdict) == (5024, 5024, Verdict.WORSE)
-    assert line(found, "none", "repeat", "device").verdict == Verdict.SAME
+    assert (cell.base, cell.new, cell.verdict) == (5024, 5024, ChangeVerdict.WORSE)
+    assert line(found, "none", "repeat", "device").verdict == ChangeVerdict.SAME
 
 
 def test_a_device_hit_that_the_host_serves_is_lost_on_the_device(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_device_hit_that_the_host_serves_is_lost_on_the_device(tmp_path: Path)
 
     found = compared(tmp_path, of(4864, 0), of(0, 4864), replace(REPEATED, arms={"cpu": 51200}))
     assert [line(found, "cpu", "repeat", tier).verdict for tier in ("device", "host", "computed")] == [
-        Verdict.WORSE, Verdict.MOVED, Verdict.SAME,
+        ChangeVerdict.WORSE, ChangeVerdict.MOVED, ChangeVerdict.SAME,
     ]  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def test_overlapping_requests_are_compared_over_repeats(tmp_path: Path) -> None:
         return lambda arm, repeat, index, *_: Answer(9.0, host=int(4864 * (share + 0.01 * rng.random())) if arm == "cpu" and index else 0)
 
     made = replace(REPEATED, config={"concurrency": 4})
-    assert line(compared(tmp_path / "a", hits(0.9), hits(0.9), made), "cpu", "repeat", "host").verdict == Verdict.SAME
+    assert line(compared(tmp_path / "a", hits(0.9), hits(0.9), made), "cpu", "repeat", "host").verdict == ChangeVerdict.SAME
     found = line(compared(tmp_path / "b", hits(0.9), hits(0.5), made), "cpu", "repeat", "host")
     assert found.word == "hits lost"
     assert found.change == pytest.approx(-0.39, abs=0.02)
@@ -164,8 +164,8 @@ def test_overlapping_requests_are_compared_over_repeats(tmp_path: Path) -> None:
 
 def test_one_repeat_is_too_few_for_times_and_enough_for_tokens(tmp_path: Path, capsys: Captured) -> None:
     found = compared(tmp_path, slower(1.0), slower(2.0), Made())
-    assert {item.verdict for item in found.lines if item.metric.unit in ("ms", "x")} == {Verdict.TOO_FEW}
-    assert {item.verdict for item in found.lines if item.metric.unit == "tokens"} == {Verdict.SAME}
+    assert {item.verdict for item in found.lines if item.metric.unit in ("ms", "x")} == {ChangeVerdict.TOO_FEW}
+    assert {item.verdict for item in found.lines if item.metric.unit == "tokens"} == {ChangeVerdict.SAME}
     arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new")]
     assert main(arguments) == 0
     assert "kvbench: warning: 18 of 39 figures have too few samples to say (--repeats 3" in capsys.readouterr().err
@@ -257,7 +257,7 @@ def test_on_another_machine_times_do_not_count(tmp_path: Path) -> None:
     base = reduce(REPEATED.write(tmp_path / "base", slower(1.0)))
     new = edited(REPEATED.write(tmp_path / "new", slower(1.5, 1)), lambda manifest: manifest["environment"].update(cpu="other"))
     found = compare(base, new, fail_on=["ttft_p50[cpu,repeat] > +10%", "ttft_p50[cpu,repeat] > 1"])
-    assert line(found, "cpu", "repeat", "ttft_p50").verdict == Verdict.WORSE
+    assert line(found, "cpu", "repeat", "ttft_p50").verdict == ChangeVerdict.WORSE
     assert found.regressions == ()
     assert [outcome.rule for outcome in found.failed_rules] == ["ttft_p50[cpu,repeat] > 1"]
     assert any("another machine (cpu made to other)" in note for note in found.notes)
@@ -410,7 +410,7 @@ def test_a_new_run_of_one_repeat_can_be_held_against_several_runs(tmp_path: Path
     base = reduce(*map(read_run, runs_of(tmp_path, [0.99, 1.0, 1.01, 1.0, 0.99])))
     new = reduce(Made().write(tmp_path / "new", slower(1.4, 9)))
     found = compare(base, new)
-    assert {item.verdict for item in found.lines if item.metric.name.startswith("ttft")} == {Verdict.WORSE}
+    assert {item.verdict for item in found.lines if item.metric.name.startswith("ttft")} == {ChangeVerdict.WORSE}
     assert line(found, "cpu", "repeat", "ttft_p50").repeats == (15, 1)
 
 
@@ -562,7 +562,7 @@ def test_speedups_over_different_arms_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_a_change_without_bounds_is_judged() -> None:
-    assert judge(as_shares(Change(0.0, -50.0, 800.0)), 0.05, True) == Verdict.TOO_FEW
+    assert judge(as_shares(Change(0.0, -50.0, 800.0)), 0.05, True) == ChangeVerdict.TOO_FEW
 
 
 def test_a_rule_on_an_unknown_figure_warns_and_one_on_no_pass_is_wrong_use(tmp_path: Path) -> None:

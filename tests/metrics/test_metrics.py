@@ -16,7 +16,7 @@ from kvbench.cli.main import main
 from kvbench.compare.baseline_file import read_side
 from kvbench.compare.comparison import compare
 from kvbench.compare.thresholds import parse
-from kvbench.compare.verdict import Verdict
+from kvbench.compare.verdict import ChangeVerdict
 from kvbench.errors import UsageError
 from kvbench.metrics.metric import ComparedBy, Metric, PassRequests
 from kvbench.metrics.registry import metrics, register, unregister
@@ -139,7 +139,7 @@ def test_a_change_that_is_neither_worse_nor_better_is_a_change(tmp_path: Path) -
     longer = replace(REPEATED, edit=lambda record: replace(record, prompt_tokens=(record.prompt_tokens or 0) + 1))
     found = compare(REPEATED.write(tmp_path / "base", cyclic), longer.write(tmp_path / "new", cyclic))
     lines = [item for item in found.lines if item.metric.name == "prompt_mean"]
-    assert {(item.verdict, item.word) for item in lines} == {(Verdict.MOVED, "changed")}
+    assert {(item.verdict, item.word) for item in lines} == {(ChangeVerdict.MOVED, "changed")}
     assert found.regressions == ()
 
 

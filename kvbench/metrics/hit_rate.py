@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvbench.metrics.metric import SHARE, Metric
+from kvbench.metrics.metric import SHARE, Metric, per_cent
 
 if TYPE_CHECKING:
     from kvbench.compare.baseline import Repeat
@@ -16,7 +16,7 @@ def _hit_rate(tier: str, where: str, place: int) -> Metric:
 
     return Metric(
         name=f"{tier}_hit_rate", unit=SHARE, formula=f"prompt tokens from the {where} ÷ prompt tokens, 0 to 1", header=f"{tier} hits",
-        worse="lower", withheld="any request's tokens are unknown", show=lambda value: f"{value * 100:.1f} %", column=None,
+        worse="lower", withheld="any request's tokens are unknown", show=per_cent, column=None,
         order=40 + place, needs_tier=tier == "host", row=f"{tier}_hit_rate", derive=derive,
     )  # fmt: skip
 

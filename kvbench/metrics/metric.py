@@ -92,6 +92,11 @@ def whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def per_cent(value: float) -> str:
+    """A share in per cent, with one decimal."""
+    return f"{value * 100:.1f} %"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric of a pass of an arm. A metric is added with the first six fields; the others have defaults.

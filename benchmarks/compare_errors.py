@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from kvbench.analysis.latency import Statistics
 from kvbench.analysis.request_table import FIELDS, request_frame
-from kvbench.comparison.baseline import Baseline, Cell, Repeat, reduce
+from kvbench.analysis.statistics import Statistics
+from kvbench.comparison.baseline import Baseline, Cell, reduce
 from kvbench.comparison.compare import compare
+from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import read_run
 from lines import add_output, write_line
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kvbench.analysis.latency import Statistics, statistics
 from kvbench.analysis.run_info import Setup
+from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.runs.run_folder import Run
 
 

@@ -1,4 +1,4 @@
-"""How much TTFT varies: each repeat by itself, an arm against itself across repeats, and outliers, which are shown and never dropped."""
+"""How much TTFT varies: each repeat by itself, and outliers, which are shown and never dropped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from kvbench.analysis.cache import sources
-from kvbench.analysis.latency import Statistics, statistics, timed
+from kvbench.analysis.latency import timed
 from kvbench.analysis.run_info import Setup
+from kvbench.analysis.statistics import Statistics, statistics
 
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles at which an outlier begins: Tukey's outer fence (Exploratory Data Analysis, 1977)."""
@@ -44,12 +45,6 @@ def repeat_rows(frame: pd.DataFrame, labels: Mapping[int, str], arms: Iterable[s
             rows = groups[of, index, repeat]
             ttft = statistics(timed(rows)["ttft_ms"])
             yield RepeatRow(arm, labels[index], int(index), int(repeat), int(rows["failed"].sum()), ttft)
-
-
-def noise(requests: pd.DataFrame) -> float | None:
-    """How much a pass of an arm differs from itself: (max − min) ÷ median of its repeats' p50, a share; ``None``: one repeat."""
-    medians = timed(requests).groupby("repeat")["ttft_ms"].median()
-    return float((medians.max() - medians.min()) / medians.median()) if len(medians) > 1 and medians.median() > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from kvbench.errors import Untrusted, UsageError
 EXAMPLE = "kvbench baseline runs/first -o baseline.json"
 
 ENOUGH_RUNS = 3
-"""Runs from which on it can be told how much they differ (:data:`kvbench.comparison.noise.LEAST_FREEDOM`)."""
+"""Runs from which on it can be told how much they differ (:data:`kvbench.analysis.noise.LEAST_FREEDOM`)."""
 
 
 def build() -> TyperCommand:

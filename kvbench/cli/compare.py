@@ -69,13 +69,10 @@ def compare(
     Exit codes: 0 no regression, 2 wrong use or runs that cannot be compared, 3 a regression or a threshold, 4 a run not to be trusted.
     """
     from kvbench.comparison import compare as analysis
-    from kvbench.comparison.baseline_file import read_side
-    from kvbench.comparison.thresholds import parse
     from kvbench.reports import comparison as report
     from kvbench.reports import junit
 
-    least, rules = _share(min_effect), [parse(rule) for rule in fail_on or ()]
-    comparison = analysis.compare(read_side(base), read_side(new), least, allow or (), rules)
+    comparison = analysis.compare(base, new, min_effect=_share(min_effect), allow=allow or (), fail_on=fail_on or ())
     if format == "github":
         _to_github(comparison, file)
     else:

@@ -12,37 +12,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
+from kvbench.analysis.latency import pass_seconds, timed
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import Setup, read_setup
+from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
+from kvbench.metrics.metric import PassRequests, total
+from kvbench.metrics.registry import metrics, of_repeat
+from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
 Tokens = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """One repeat of a pass. TTFT in ms over its ``n`` requests that gave a token; tokens and preemptions are sums. ``None``: unknown.
-
-    ``run``: which of several runs it is of.
-    """
-
-    repeat: int
-    n: int
-    failed: int
-    p50: float | None
-    mean: float | None
-    min: float | None
-    max: float | None
-    prompt: int | None
-    device: int | None
-    host: int | None
-    computed: int | None
-    preemptions: int | None
-    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +176,12 @@ def _same(tokens: Sequence[Tokens | None]) -> Tokens | None:
 
 
 def _repeat(run: int, repeat: int, rows: pd.DataFrame, line: Mapping[str, Any]) -> Repeat:
-    """One repeat; tokens that are unknown request by request are those the runner counted for the whole pass."""
-    ttft, answered = statistics(timed(rows)["ttft_ms"]), rows[~rows["failed"]]
-    sums = {name: _sum(answered[name]) for name in ("prompt", *TIERS, "preemptions")}
-    counted = {"device": "cached_tokens_device", "host": "cached_tokens_host", "computed": "computed_tokens"}
-    sums |= {name: line.get(counted[name]) for name in TIERS if sums[name] is None}
-    return Repeat(int(repeat), ttft.n, int(rows["failed"].sum()), ttft.p50, ttft.mean, ttft.min, ttft.max, **sums, run=run)
-
-
-def _sum(values: pd.Series[float]) -> int | None:
-    return None if values.empty or values.isna().any() else int(values.sum())
+    one = PassRequests(rows, line)
+    kept: dict[str, Any] = {metric.repeat: metric.measure(one) for metric in metrics().values() if metric.repeat and metric.measure}
+    return Repeat(
+        repeat=int(repeat), n=one.ttft.n, min=one.ttft.min, max=one.ttft.max, prompt=total(one.answered["prompt"]), **kept, run=run,
+        metrics=of_repeat(one),
+    )  # fmt: skip
 
 
 def _requests(requests: pd.DataFrame) -> Tokens | None:

@@ -8,7 +8,8 @@ Format ``kvbench.baseline/2``, one JSON object:
 ``exact``       whether requests ran one at a time, so that tokens by tier must come out the same
 ``cells``       a list, one object an arm and pass: ``arm``, ``pass``, ``pass_index``, ``ttft_ms`` (statistics over all repeats),
                 ``pass_s``, ``repeats`` (an object each: ``run``, ``repeat``, ``n``, ``failed``, ``p50``, ``mean``, ``min``, ``max``, and
-                the sums ``prompt``, ``device``, ``host``, ``computed``, ``preemptions``) and ``requests``
+                the sums ``prompt``, ``device``, ``host``, ``computed``, ``preemptions``; ``metrics`` by name if any were
+                added) and ``requests``
                 (``[times, device, host, computed]`` in the order of the pass, equal neighbours counted; null where repeats differ,
                 tokens are unknown, or it would be long)
 
@@ -29,12 +30,13 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kvbench.analysis.latency import Statistics
 from kvbench.analysis.request_table import FIELDS
 from kvbench.analysis.run_info import read_setup
-from kvbench.comparison.baseline import TIERS, Baseline, Cell, Repeat, Tokens, reduce
+from kvbench.analysis.statistics import Statistics
+from kvbench.comparison.baseline import TIERS, Baseline, Cell, Tokens, reduce
 from kvbench.errors import UsageError
-from kvbench.runs.run_folder import read_run
+from kvbench.metrics.repeat import Repeat
+from kvbench.runs.run_folder import Run, read_run
 
 FORMAT = "kvbench.baseline/2"
 READ = ("kvbench.baseline/1", FORMAT)
@@ -44,12 +46,21 @@ LONGEST = 1000
 _FACTS = ("kvbench", "created", "status", "exact", "subject", "machine", "software")
 
 
-def read_side(path: Path) -> Baseline:
-    """One side of a comparison: a run folder, or a file that ``kvbench baseline`` wrote.
+Side = Baseline | Run | Path | str
+"""One side of a comparison, or where it lies: a run folder, or a file that ``kvbench baseline`` wrote."""
+
+
+def read_side(side: Side) -> Baseline:
+    """One side of a comparison.
 
     Raises:
-        UsageError: it is neither, or of another format.
+        UsageError: it is neither a run folder nor a baseline, or of another format.
     """
+    if isinstance(side, Baseline):
+        return side
+    if isinstance(side, Run):
+        return reduce(side)
+    path = Path(side)
     return reduce(read_run(path, FIELDS)) if path.is_dir() else _read_file(path)
 
 
@@ -70,9 +81,13 @@ def _cell_to_json(cell: Cell) -> dict[str, Any]:
         "pass_index": cell.pass_index,
         "ttft_ms": asdict(cell.ttft_ms),
         "pass_s": cell.pass_s,
-        "repeats": [asdict(repeat) for repeat in cell.repeats],
+        "repeats": [_repeat_to_json(repeat) for repeat in cell.repeats],
         "requests": groups if groups is not None and len(groups) <= LONGEST else None,
     }
+
+
+def _repeat_to_json(repeat: Repeat) -> dict[str, Any]:
+    return {name: value for name, value in asdict(repeat).items() if name != "metrics" or value is not None}
 
 
 def _read_file(path: Path) -> Baseline:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from kvbench.analysis.noise import NONE, ByRun, Noise, Sides, flat, mean, most_spread, own_noise, shared_noise
 from kvbench.comparison import identity, thresholds
 from kvbench.comparison.baseline import Baseline
+from kvbench.comparison.baseline_file import Side, read_side
 from kvbench.comparison.hits import compare_tier
-from kvbench.comparison.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS, Figures, figures_of, unit
-from kvbench.comparison.noise import NONE, ByRun, Noise, Sides, flat, mean, own_noise, shared_noise, spread
-from kvbench.comparison.verdict import Change, Verdict, as_shares, interval, judge
+from kvbench.comparison.metrics import PassMetrics, metrics_of
+from kvbench.comparison.verdict import Change, ChangeVerdict, as_shares, interval, judge
 from kvbench.errors import UsageError
+from kvbench.metrics.metric import ComparedBy, Metric
+from kvbench.metrics.registry import metrics
 
 FORMAT = "kvbench.comparison/1"
 MIN_EFFECT = 0.05
@@ -26,17 +29,16 @@ STATUS = "status"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure of one pass of one arm in both runs.
+    """One metric of one pass of one arm in both runs.
 
     ``change`` with its interval ``low`` to ``high`` is a share of the base for times and speedups, a difference for counts, and a
-    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.comparison.noise.spread`. ``gates``:
-    whether a verdict of worse is a regression. ``detail`` says more. ``None`` is unknown, or no interval can be made.
+    difference in shares of the prompt for tokens of requests that overlap. ``noise``: :func:`kvbench.analysis.noise.most_spread`.
+    ``gates``: whether a verdict of worse is a regression. ``detail`` says more. ``None`` is unknown, or no interval can be made.
     """
 
     arm: str
     pass_label: str
-    figure: str
-    unit: str
+    metric: Metric
     base: float | None
     new: float | None
     change: float | None
@@ -44,25 +46,23 @@ class Line:
     high: float | None
     noise: float | None
     repeats: tuple[int, int]
-    verdict: Verdict
+    verdict: ChangeVerdict
     gates: bool
     detail: str | None = None
 
     @property
     def word(self) -> str:
-        """The verdict in the figure's own words."""
-        words = _WORDS.get(self.figure, ("worse", "better"))
-        named = {Verdict.WORSE: words[0], Verdict.BETTER: words[1], Verdict.MOVED: "other tier"}
+        """The verdict in the metric's own words."""
+        worse, better = self.metric.words
+        named = {ChangeVerdict.WORSE: worse, ChangeVerdict.BETTER: better, ChangeVerdict.MOVED: self.metric.moved}
         same = "same within noise" if self.low is not None and self.low != self.high else "same"
-        return named.get(self.verdict, same if self.verdict == Verdict.SAME else str(self.verdict))
+        return named.get(self.verdict, same if self.verdict == ChangeVerdict.SAME else str(self.verdict))
 
-
-_WORDS = (
-    dict.fromkeys((*TIMES, *SPEEDUPS), ("slower", "faster"))
-    | dict.fromkeys(("device", "host"), ("hits lost", "hits gained"))
-    | {"computed": ("more computed", "less computed")}
-    | dict.fromkeys(COUNTS, ("more", "fewer"))
-)
+    def to_json(self) -> dict[str, Any]:
+        """The line as a plain object, its verdict in words too."""
+        names = ("base", "new", "change", "low", "high", "noise", "repeats", "verdict", "gates", "detail", "word")
+        place = {"arm": self.arm, "pass_label": self.pass_label, "figure": self.metric.name, "unit": self.metric.unit}
+        return {**place, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Comparison:
     @property
     def regressions(self) -> tuple[Line, ...]:
         """The lines that became worse, and count."""
-        return tuple(line for line in self.lines if line.gates and line.verdict == Verdict.WORSE)
+        return tuple(line for line in self.lines if line.gates and line.verdict == ChangeVerdict.WORSE)
 
     @property
     def failed_rules(self) -> tuple[thresholds.Outcome, ...]:
@@ -92,18 +92,21 @@ class Comparison:
     def unsaid(self) -> tuple[str, ...]:
         """What could not be said, in words: too few samples, unknown figures, unfinished passes."""
         few, unknown = (
-            [line for line in self.lines if line.gates and line.verdict == verdict] for verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN)
+            [line for line in self.lines if line.gates and line.verdict == verdict]
+            for verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.UNKNOWN)
         )
         remedy = "--repeats 3 or more in both runs"
         if max(self.base.runs, self.new.runs) > 1 or all(min(line.repeats) > 2 for line in few):
             remedy = "a base of more runs: kvbench baseline RUN_DIR RUN_DIR ..., or a quieter machine"
         said = [f"{len(few)} of {len(self.lines)} figures have too few samples to say ({remedy})"] if few else []
         if unknown:
-            names = ", ".join(dict.fromkeys(line.figure for line in unknown))
+            names = ", ".join(dict.fromkeys(line.metric.name for line in unknown))
             said.append(f"{len(unknown)} of {len(self.lines)} figures are unknown in one run or both ({names})")
         said += [f"{arm}, {label}: the new run did not finish this pass" for arm, label in self.missing]
         untold = [outcome for outcome in self.outcomes if outcome.failed is None]
-        said += [f"--fail-on {outcome.rule!r}: {outcome.figure} of {outcome.arm}, {outcome.pass_label} is unknown" for outcome in untold]
+        said += [
+            f"--fail-on {outcome.rule!r}: {outcome.metric.name} of {outcome.arm}, {outcome.pass_label} is unknown" for outcome in untold
+        ]
         return tuple(said)
 
     def to_json(self) -> dict[str, Any]:
@@ -119,8 +122,8 @@ class Comparison:
             "new": side(self.new),
             "min_effect": self.min_effect,
             "regressed": bool(self.regressions or self.failed_rules),
-            "lines": [asdict(line) | {"word": line.word} for line in self.lines],
-            "thresholds": [asdict(outcome) for outcome in self.outcomes],
+            "lines": [line.to_json() for line in self.lines],
+            "thresholds": [outcome.to_json() for outcome in self.outcomes],
             "missing": [list(key) for key in self.missing],
             "unsaid": list(self.unsaid),
             "notes": list(self.notes),
@@ -128,24 +131,25 @@ class Comparison:
         }
 
 
-def compare(
-    base: Baseline,
-    new: Baseline,
-    min_effect: float = MIN_EFFECT,
-    allow: Sequence[str] = (),
-    rules: Sequence[thresholds.Rule] = (),
-) -> Comparison:
+def compare(base: Side, new: Side, *, min_effect: float = MIN_EFFECT, allow: Sequence[str] = (), fail_on: Sequence[str] = ()) -> Comparison:
     """Compare a run with a base.
 
     Args:
-        min_effect: the least share by which a figure must have changed, its whole interval, to be better or worse.
+        base: a run, its folder, a baseline, or the file of one; ``new`` likewise.
+        min_effect: the least share by which a metric must have changed, its whole interval, to be better or worse.
         allow: fields of the subject that may differ (:func:`kvbench.comparison.identity.subject`), and :data:`STATUS`.
+        fail_on: thresholds (:mod:`kvbench.comparison.thresholds`).
 
     Raises:
-        UsageError: they measured different things, or have no pass in common.
+        UsageError: one cannot be read, they measured different things, have no pass in common, or a threshold is none.
     """
+    rules = [thresholds.parse(text) for text in fail_on]
+    return _compare(read_side(base), read_side(new), min_effect, allow, rules)
+
+
+def _compare(base: Baseline, new: Baseline, min_effect: float, allow: Sequence[str], rules: Sequence[thresholds.Rule]) -> Comparison:
     _refuse_another_subject(base, new, allow)
-    before, after = figures_of(base.cells), figures_of(new.cells)
+    before, after = metrics_of(base.cells), metrics_of(new.cells)
     common = [key for key in after if key in before]
     if not common:
         have = " and ".join(f"{side.source} has {len(side.cells)} finished passes ({side.status})" for side in (base, new))
@@ -153,7 +157,7 @@ def compare(
     other_machine = any(identity.differences(base.machine, new.machine))
     exact = base.exact and new.exact
     one_over = base.arms[0] == new.arms[0]
-    measured = [line for key in common for line in _lines(key, before[key], after[key], exact) if one_over or line.figure not in SPEEDUPS]
+    measured = [line for key in common for line in _lines(key, before[key], after[key], exact) if one_over or not line.metric.over_baseline]
     predicted = all(side.subject.get("runner") == "simulator" for side in (base, new))
     lines = tuple(_judged(measured, min_effect, other_machine, max(base.runs, new.runs) > 1, predicted))
     missing = tuple(key for key in before if key not in after and key[0] in _arms(new))
@@ -193,21 +197,21 @@ def _refuse_another_subject(base: Baseline, new: Baseline, allow: Sequence[str])
 class _Measured:
     """A line before what all lines share is known: how many are compared at once, and their noise.
 
-    ``samples``: the figure in each repeat of base and new, run by run. ``verdict`` is set where no interval decides.
+    ``samples``: the metric in each repeat of base and new, run by run. ``verdict`` is set where no interval decides.
     """
 
     key: tuple[str, str]
-    figure: str
+    metric: Metric
     base: float | None
     new: float | None
     samples: tuple[ByRun, ByRun]
-    verdict: Verdict | None = None
+    verdict: ChangeVerdict | None = None
     detail: str | None = None
 
     @property
     def relative(self) -> bool:
         """Whether its change is a share of the base."""
-        return self.figure in TIMES + SPEEDUPS
+        return self.metric.compared is ComparedBy.RATIO
 
     @property
     def compared(self) -> Sides:
@@ -236,12 +240,12 @@ def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: boo
         else:
             found = interval(line.compared, noises[id(line)], at_once)
             change = as_shares(found) if line.relative else found
-            scale = None if line.relative else float(np.mean(base)) or 1.0 if line.figure in COUNTS else 1.0
-            verdict = judge(change, min_effect, line.figure in (*TIMES, "computed", *COUNTS), scale)
+            scale = None if line.relative else 1.0 if line.metric.compared is ComparedBy.TOKENS else float(np.mean(base)) or 1.0
+            verdict = judge(change, min_effect, line.metric.more_is_worse, scale)
         yield Line(
-            *line.key, line.figure, unit(line.figure), line.base, line.new, change.change, change.low, change.high,
-            spread(base, new) if line.relative else None, (len(base), len(new)), verdict,
-            gates=not (other_machine and line.figure in TIMES), detail=line.detail,
+            *line.key, line.metric, line.base, line.new, change.change, change.low, change.high,
+            most_spread(base, new) if line.relative else None, (len(base), len(new)), verdict,
+            gates=not (other_machine and line.metric.of_machine), detail=line.detail,
         )  # fmt: skip
 
 
@@ -256,40 +260,44 @@ def _at_once(lines: Sequence[_Measured], several: bool) -> float:
 
 
 def _noises(lines: Sequence[_Measured], several: bool) -> dict[int, Noise | None]:
-    """The noise of each line by its id: of times and speedups shared over the passes of a figure."""
+    """The noise of each line by its id: of times and speedups shared over the passes of a metric."""
     noises: dict[int, Noise | None] = {}
-    for figure in dict.fromkeys(line.figure for line in lines):
-        alike = [line for line in lines if line.figure == figure]
+    for name in dict.fromkeys(line.metric.name for line in lines):
+        alike = [line for line in lines if line.metric.name == name]
         sides = [line.compared for line in alike]
         found = shared_noise(sides, several) if alike[0].relative else [own_noise(one.base, one.new) for one in sides]
         noises |= dict(zip(map(id, alike), found, strict=True))
     return noises
 
 
-def _lines(key: tuple[str, str], base: Figures, new: Figures, exact: bool) -> Iterator[_Measured]:
-    for name in TIMES + SPEEDUPS:
-        samples = base.by_run(name), new.by_run(name)
-        if not any(samples) or (name in SPEEDUPS and (base.baseline is None or new.baseline is None)):
-            continue  # nothing was timed, as by the simulator; and the baseline arm over itself is 1
-        known = all(samples) and min(min(flat(side)) for side in samples) > 0
-        yield _Measured(key, name, base.value(name), new.value(name), samples, None if known else Verdict.UNKNOWN)
-    for name in TOKENS if base.cell.tier or new.cell.tier else ("device", "computed"):
-        found = compare_tier(name, base, new, exact)
-        yield _Measured(key, name, base.value(name), new.value(name), found.samples, found.verdict, found.detail)
-    for name in COUNTS:
-        before, after = base.value(name), new.value(name)
-        if (before is None and after is None) or (name == "failed" and not (before or after)):
-            continue
-        samples = base.by_run(name), new.by_run(name)
-        yield _Measured(key, name, before, after, samples, _of_counts(samples) if exact or name == "failed" or not all(samples) else None)
+def _lines(key: tuple[str, str], base: PassMetrics, new: PassMetrics, exact: bool) -> Iterator[_Measured]:
+    """What is compared of a pass, in the order of the metrics."""
+    for metric in metrics().values():
+        before, after, samples = base.value(metric), new.value(metric), (base.by_run(metric), new.by_run(metric))
+        if metric.compared is ComparedBy.RATIO:
+            if not any(samples) or (metric.over_baseline and (base.baseline is None or new.baseline is None)):
+                continue  # nothing was timed, as by the simulator; and the baseline arm over itself is 1
+            known = all(samples) and min(min(flat(side)) for side in samples) > 0
+            yield _Measured(key, metric, before, after, samples, None if known else ChangeVerdict.UNKNOWN)
+        elif metric.compared is ComparedBy.TOKENS:
+            if base.cell.tier or new.cell.tier or not metric.needs_tier:
+                found = compare_tier(metric, base, new, exact)
+                yield _Measured(key, metric, before, after, found.samples, found.verdict, found.detail)
+        elif metric.compared is not ComparedBy.LIMIT:
+            if (before is None and after is None) or (metric.hidden_at_0 and not (before or after)):
+                continue
+            exactly = exact or metric.compared is ComparedBy.EXACT or not all(samples)
+            yield _Measured(key, metric, before, after, samples, _of_counts(samples, metric.more_is_worse) if exactly else None)
 
 
-def _of_counts(samples: tuple[ByRun, ByRun]) -> Verdict:
+def _of_counts(samples: tuple[ByRun, ByRun], more_is_worse: bool | None) -> ChangeVerdict:
     """Of counts that must come out the same: the means of the repeats."""
     if not all(samples):
-        return Verdict.UNKNOWN
-    base, new = (mean(side) for side in samples)
-    return Verdict.WORSE if new > base else Verdict.BETTER if new < base else Verdict.SAME
+        return ChangeVerdict.UNKNOWN
+    base, new = (values[0] if len(set(values := flat(side))) == 1 else mean(side) for side in samples)
+    if base == new:
+        return ChangeVerdict.SAME
+    return ChangeVerdict.MOVED if more_is_worse is None else ChangeVerdict.WORSE if (new > base) == more_is_worse else ChangeVerdict.BETTER
 
 
 def _notes(base: Baseline, new: Baseline, lines: Sequence[Line], other_machine: bool) -> Iterator[str]:
@@ -313,9 +321,13 @@ def _named(base: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 def _together(lines: Sequence[Line]) -> Iterator[str]:
     """Where every time became worse and no speedup did, the tier is not to blame."""
-    medians = [line for line in lines if line.figure == "ttft_p50"]
-    speedups = [line for line in lines if line.figure in SPEEDUPS]
-    if speedups and all(line.verdict == Verdict.WORSE for line in medians) and not any(line.verdict == Verdict.WORSE for line in speedups):
+    medians = [line for line in lines if line.metric.name == "ttft_p50"]
+    speedups = [line for line in lines if line.metric.over_baseline]
+    if (
+        speedups
+        and all(line.verdict == ChangeVerdict.WORSE for line in medians)
+        and not any(line.verdict == ChangeVerdict.WORSE for line in speedups)
+    ):
         changes = [line.change or 0.0 for line in medians]
         least, most = (f"{bound * 100:+.0f} %" for bound in (min(changes), max(changes)))
         yield f"every arm and pass is slower ({least} to {most}) and no speedup is: the engine as a whole or the machine, not the tier"

@@ -1,7 +1,7 @@
 """Thresholds that a user sets on a comparison, ``--fail-on``.
 
-    rule     = figure "[" arm "," pass "]" operator value
-    figure   = "ttft_p50" | "speedup_p50" | "computed" | ...     (kvbench.comparison.metrics.ALL)
+    rule     = metric "[" arm "," pass "]" operator value
+    metric   = "ttft_p50" | "speedup_p50" | "computed" | ...     (kvbench.metrics.registry)
     arm      = name | "*"
     pass     = label | "*"                                       (the label of the table: repeat, zipf:1.1, repeat#2)
     operator = ">" | ">=" | "<" | "<="
@@ -9,10 +9,10 @@
 
 A value without a sign is a limit for the new run (``speedup_p50[cpu,repeat] < 5``; TTFT in ms, ``host_hit_rate[cpu,*] < 90%``); with a
 sign it is the change from the base, in per cent of it or as a difference (``ttft_p50[cpu,repeat] > +10%``, ``computed[*,*] > +0``). The
-comparison fails where the rule holds. It is the figure that is compared, not its interval.
+comparison fails where the rule holds. It is the metric that is compared, not its interval.
 
-A rule is on the passes of the new run, and on those it should have and did not finish: there its figure is unknown. Passes that have no
-such figure are left out: the baseline arm's have no speedup, and those of an arm without a host tier no ``host`` and ``host_hit_rate``.
+A rule is on the passes of the new run, and on those it should have and did not finish: there its metric is unknown. Passes that have no
+such metric are left out: the baseline arm's have no speedup, and those of an arm without a host tier no ``host`` and ``host_hit_rate``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from kvbench.comparison.metrics import ALL, RATES, SPEEDUPS, TIMES, Figures
+from kvbench.comparison.metrics import PassMetrics
 from kvbench.errors import UsageError
+from kvbench.metrics.metric import SHARE, Metric
+from kvbench.metrics.registry import metrics
 
 EXAMPLE = "ttft_p50[cpu,repeat] > +10%"
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _ANY = "*"
-_OF_TIER = ("host", "host_hit_rate")
 _PARTS = (
     ("the name of a figure", re.compile(r"\s*(?P<figure>[a-z0-9_]+)\s*")),
     ("[ARM", re.compile(r"\[\s*(?P<arm>[^\[\],\s]+)\s*")),
@@ -46,7 +48,7 @@ class Rule:
     """One threshold. ``value`` is the number as compared (a share where it was in per cent); ``text`` what the user wrote."""
 
     text: str
-    figure: str
+    metric: Metric
     arm: str
     pass_label: str
     operator: str
@@ -59,11 +61,11 @@ class Rule:
 class Outcome:
     """A rule on one pass of one arm: what was compared with the rule's value, and whether the rule holds, which is a failure.
 
-    ``ignored``: why it does not count; ``failed`` is ``None`` where the figure is unknown.
+    ``ignored``: why it does not count; ``failed`` is ``None`` where the metric is unknown.
     """
 
     rule: str
-    figure: str
+    metric: Metric
     arm: str
     pass_label: str
     base: float | None
@@ -71,6 +73,10 @@ class Outcome:
     measured: float | None
     failed: bool | None
     ignored: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as a plain object."""
+        return {("figure" if name == "metric" else name): getattr(self, name) for name in self.__slots__} | {"figure": self.metric.name}
 
 
 def parse(text: str) -> Rule:
@@ -80,29 +86,29 @@ def parse(text: str) -> Rule:
         UsageError: with the position at which it is not a rule.
     """
     found: dict[str, str] = {}
-    at = 0
+    known, at = metrics(), 0
     for expected, pattern in _PARTS:
         match = pattern.match(text, at)
         if match is None:
             raise _wrong(text, at, f"{expected} is expected")
-        if "figure" in match.groupdict() and match["figure"] not in ALL:
-            raise _wrong(text, match.start("figure"), f"no figure is called {match['figure']}; there are {', '.join(ALL)}")
-        if match.groupdict().get("percent") and not found["sign"] and found["figure"] not in RATES:
+        if "figure" in match.groupdict() and match["figure"] not in known:
+            raise _wrong(text, match.start("figure"), f"no figure is called {match['figure']}; there are {', '.join(known)}")
+        if match.groupdict().get("percent") and not found["sign"] and known[found["figure"]].unit != SHARE:
             raise _wrong(text, match.start("percent"), "per cent of what? write +10% for a change from the base")
         found |= match.groupdict(default="")
         at = match.end()
-    number = float(found["number"]) / (100 if found["percent"] else 1)
-    if found["figure"] in RATES and number > 1:
+    metric, number = known[found["figure"]], float(found["number"]) / (100 if found["percent"] else 1)
+    if metric.unit == SHARE and number > 1:
         raise _wrong(text, text.rindex(found["number"]), "a share is from 0 to 1, or from 0% to 100%")
     return Rule(
         text=text,
-        figure=found["figure"],
+        metric=metric,
         arm=found["arm"],
         pass_label=found["pass"],
         operator=found["operator"],
         value=-number if found["sign"] in ("-", "−") else number,
         of_change=bool(found["sign"]),
-        relative=bool(found["percent"] and found["sign"] and found["figure"] not in RATES),
+        relative=bool(found["percent"] and found["sign"] and metric.unit != SHARE),
     )
 
 
@@ -111,7 +117,7 @@ def _wrong(text: str, at: int, why: str) -> UsageError:
 
 
 Key = tuple[str, str]
-Table = Mapping[Key, Figures]
+Table = Mapping[Key, PassMetrics]
 
 
 def evaluate(rule: Rule, base: Table, new: Table, missing: Sequence[Key], other_machine: bool) -> Iterator[Outcome]:
@@ -121,18 +127,17 @@ def evaluate(rule: Rule, base: Table, new: Table, missing: Sequence[Key], other_
         missing: passes of the base that the new run did not finish; ``*`` names them too.
 
     Raises:
-        UsageError: neither run has a pass it names, or none of these has the figure.
+        UsageError: neither run has a pass it names, or none of these has the metric.
     """
     for key in _named(rule, base, new, missing):
-        before, after = (side[key].value(rule.figure) if key in side else None for side in (base, new))
-        if rule.figure in SPEEDUPS and _over(base) != _over(new):
-            before = None  # over another arm it is another figure
+        before, after = (side[key].value(rule.metric) if key in side else None for side in (base, new))
+        if rule.metric.over_baseline and _over(base) != _over(new):
+            before = None  # over another arm it is another metric
         measured = after if not rule.of_change else _change(before, after, rule.relative)
         failed = None if measured is None else _OPERATORS[rule.operator](measured, rule.value)
         measured = measured if measured is None or math.isfinite(measured) else None
-        timed = rule.figure in TIMES or rule.figure.startswith("ttft") or rule.figure == "pass_s"
-        ignored = "measured on another machine" if other_machine and rule.of_change and timed else None
-        yield Outcome(rule.text, rule.figure, *key, before, after, measured, failed, ignored)
+        ignored = "measured on another machine" if other_machine and rule.of_change and rule.metric.of_machine else None
+        yield Outcome(rule.text, rule.metric, *key, before, after, measured, failed, ignored)
 
 
 def _over(table: Table) -> str:
@@ -141,16 +146,16 @@ def _over(table: Table) -> str:
 
 
 def _named(rule: Rule, base: Table, new: Table, missing: Sequence[Key]) -> list[Key]:
-    """The passes a rule names that have its figure."""
+    """The passes a rule names that have its metric."""
     known = tuple(dict.fromkeys([*new, *(missing if rule.arm == _ANY else base)]))
     named = [key for key in known if rule.arm in (_ANY, key[0]) and rule.pass_label in (_ANY, key[1])]
     if not named:
         there_are = ", ".join(f"[{arm},{label}]" for arm, label in known)
         raise UsageError(f"--fail-on {rule.text!r}: neither run has [{rule.arm},{rule.pass_label}]; there are {there_are}")
     over = _over(new)
-    if rule.figure in SPEEDUPS:
+    if rule.metric.over_baseline:
         having, lack = [key for key in named if key[0] != over], f"speedups are over {over}, whose own is 1 by definition"
-    elif rule.figure in _OF_TIER:
+    elif rule.metric.needs_tier:
         having = [key for key in named if (new[key] if key in new else base[key]).cell.tier]
         lack = f"{', '.join(dict.fromkeys(arm for arm, _ in named))}: no host tier"
     else:

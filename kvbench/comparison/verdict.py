@@ -1,6 +1,6 @@
 """The change of one figure between two runs, the interval it lies in, and the verdict.
 
-The interval is Student's, over the logarithms of repeats (:mod:`kvbench.comparison.noise`). It is made for the compared figures together
+The interval is Student's, over the logarithms of repeats (:mod:`kvbench.analysis.noise`). It is made for the compared figures together
 (Bonferroni): of 100 comparisons without any true change, at most five call a regression. `benchmarks/compare_errors.py` measures it.
 """
 
@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from scipy import stats
 
-from kvbench.comparison.noise import Noise, Sides, mean
+from kvbench.analysis.noise import Noise, Sides, mean
+from kvbench.analysis.statistics import CONFIDENCE
 
-CONFIDENCE = 0.95
 _LOGS = (-36.0, 700.0)
 """Between these a share of change has a logarithm again: −100 % and infinity have none."""
 
@@ -22,8 +22,8 @@ RESOLVED = 0.25
 """A share of change that the interval must be able to show, else there are too few samples to call two figures the same."""
 
 
-class Verdict(StrEnum):
-    """What can be said of a change, the gravest first. ``MOVED``: tokens came from another tier, and no more of them were computed."""
+class ChangeVerdict(StrEnum):
+    """What can be said of a change, the gravest first. ``MOVED``: it changed, and that is neither, as tokens of another tier."""
 
     WORSE = "worse"
     UNKNOWN = "unknown"
@@ -59,18 +59,21 @@ def as_shares(change: Change) -> Change:
     )
 
 
-def judge(change: Change, least: float, more_is_worse: bool, scale: float | None = None) -> Verdict:
+def judge(change: Change, least: float, more_is_worse: bool | None, scale: float | None = None) -> ChangeVerdict:
     """The verdict on a change: worse or better if the whole interval lies beyond the least effect that counts.
 
     Args:
         least: that effect, as a share.
+        more_is_worse: ``None``: no change is worse or better.
         scale: what a difference is a share of; ``None``: the change is a share itself. Shares are compared by their logarithms, so that
             5 % faster is the inverse of 5 % slower.
     """
     if change.low is None or change.high is None:
-        return Verdict.TOO_FEW
+        return ChangeVerdict.TOO_FEW
     low, high = (math.log1p(bound) if scale is None else bound / scale for bound in (change.low, change.high))
     beyond, resolved = (math.log1p(share) if scale is None else share for share in (least, max(RESOLVED, 2 * least)))
     if low > beyond or high < -beyond:
-        return Verdict.WORSE if (low > beyond) == more_is_worse else Verdict.BETTER
-    return Verdict.SAME if (high - low) / 2 <= resolved else Verdict.TOO_FEW
+        if more_is_worse is None:
+            return ChangeVerdict.MOVED
+        return ChangeVerdict.WORSE if (low > beyond) == more_is_worse else ChangeVerdict.BETTER
+    return ChangeVerdict.SAME if (high - low) / 2 <= resolved else ChangeVerdict.TOO_FEW

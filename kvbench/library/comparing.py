@@ -28,10 +28,8 @@ def compare(base: Side, new: Side, fail_on: Sequence[str] = (), min_effect: floa
     Raises:
         kvbench.errors.UsageError: one side cannot be read, a threshold is none, or the runs measured different things.
     """
-    from kvbench.comparison.baseline_file import read_side
     from kvbench.comparison.compare import MIN_EFFECT
     from kvbench.comparison.compare import compare as compared
-    from kvbench.comparison.thresholds import parse
 
-    before, after = (read_side(side.path if isinstance(side, RecordedRun) else Path(side)) for side in (base, new))
-    return compared(before, after, MIN_EFFECT if min_effect is None else min_effect, allow, [parse(rule) for rule in fail_on])
+    before, after = (side.path if isinstance(side, RecordedRun) else Path(side) for side in (base, new))
+    return compared(before, after, min_effect=MIN_EFFECT if min_effect is None else min_effect, allow=allow, fail_on=fail_on)

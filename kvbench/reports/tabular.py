@@ -53,7 +53,7 @@ def _rows(summary: Summary) -> list[dict[str, Any]]:
         return [_with_prediction(asdict(row)) for row in summary.documents]
     if batch := summary.crossover or summary.pressure or summary.fragmentation or summary.sharing:
         return [_levelled(asdict(row)) for row in batch]
-    return [_levelled(_with_prediction(asdict(row))) for row in summary.passes]
+    return [_with_metrics(_levelled(_with_prediction(asdict(row)))) for row in summary.passes]
 
 
 def _csv(lines: list[dict[str, Any]]) -> str:
@@ -96,6 +96,12 @@ def _levelled(line: dict[str, Any]) -> dict[str, Any]:
         else:
             columns[name] = value
     return columns
+
+
+def _with_metrics(line: dict[str, Any]) -> dict[str, Any]:
+    """The same line with the metrics that were added last, each by its name, or as ``metric_NAME`` where a column is called that."""
+    added = line.pop("metrics") or {}
+    return line | {f"metric_{name}" if name in line else name: value for name, value in added.items()}
 
 
 def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:

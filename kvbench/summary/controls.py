@@ -22,6 +22,7 @@ import pandas as pd
 
 from kvbench.analysis.cache import counted_in_pass, tokens_of_pass
 from kvbench.analysis.latency import timed
+from kvbench.analysis.noise import of_difference
 from kvbench.analysis.request_table import request_frame
 from kvbench.analysis.run_info import Setup, read_setup
 from kvbench.errors import UsageError
@@ -112,7 +113,7 @@ def _rows(name: str, control: Run, setup: Setup) -> Iterator[ControlRow]:
         ]
         logs = np.log([[medians[of, repeat] for of in (setup.arms[0], arm)] for repeat in both]).reshape(-1, 2)
         base, own = (math.exp(log) for log in logs.mean(axis=0)) if both else (None, None)
-        noise = _noise(logs)
+        noise = of_difference(logs)
         yield ControlRow(
             control=name,
             arm=arm,
@@ -129,7 +130,7 @@ def _rows(name: str, control: Run, setup: Setup) -> Iterator[ControlRow]:
 
 def judge(logs: npt.NDArray[np.float64]) -> Verdict:
     """The verdict on an arm: a row a repeat, the logarithms of the baseline's p50 and of its own."""
-    noise = _noise(logs)
+    noise = of_difference(logs)
     if len(logs) < LEAST_REPEATS or noise is None:
         return Verdict.TOO_FEW
     gains, least = logs[:, 0] - logs[:, 1], math.log1p(LEAST_GAIN)
@@ -139,11 +140,6 @@ def judge(logs: npt.NDArray[np.float64]) -> Verdict:
     if noise > math.log1p(RESOLVED):
         return Verdict.TOO_NOISY
     return Verdict.NOISE if gains.mean() > least else Verdict.NO_GAIN
-
-
-def _noise(logs: npt.NDArray[np.float64]) -> float | None:
-    """Two standard errors of the mean difference of both columns; ``None``: one repeat."""
-    return None if len(logs) < 2 else float(2 * np.sqrt(logs.var(axis=0, ddof=1).sum() / len(logs)))
 
 
 def _from_host(control: Run, frame: pd.DataFrame, arm: str) -> int | None:

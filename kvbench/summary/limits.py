@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis.latency import P90_NEEDS, P99_NEEDS, timed
+from kvbench.analysis.latency import timed
 from kvbench.analysis.request_table import pass_labels
 from kvbench.analysis.run_info import Setup
+from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS
 from kvbench.models.shapes import SHAPES
 from kvbench.runs.run_folder import Run
 

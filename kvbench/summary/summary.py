@@ -9,15 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis import spread
+from kvbench.analysis import noise, spread
 from kvbench.analysis.cache import SOURCES, LoadCost, counted_in_pass, load_cost, sources, tokens_of_pass
-from kvbench.analysis.latency import Statistics, pass_seconds, statistics, timed
+from kvbench.analysis.latency import pass_seconds, timed
 from kvbench.analysis.prediction import Agreement, Foreseen, compare, foreseen, with_prediction
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import LOG, Setup, read_setup
 from kvbench.analysis.schedule import ScheduledRow, scheduled_rows
 from kvbench.analysis.speedup import FirstRead, Speedup, first_read, speedup
 from kvbench.analysis.stalls import Stalls, stalls_of
+from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.errors import UsageError
 from kvbench.experiments.fragmentation import metrics as fragmentation
 from kvbench.experiments.fragmentation import sentences as fragmentation_reading
@@ -28,6 +29,7 @@ from kvbench.experiments.sharing import metrics as sharing
 from kvbench.experiments.sharing import sentences as sharing_reading
 from kvbench.experiments.tiers import predicted_sentences as simulated
 from kvbench.experiments.tiers import sentences as reading
+from kvbench.metrics.registry import of_pass as added_metrics
 from kvbench.runs.calibration import calibrate, describe_fit
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import Run
@@ -43,8 +45,9 @@ class PassRow:
     """One pass of one arm. ``ttft_ms`` is over the requests of all repeats that gave a token; tokens are those of one repeat.
 
     ``answered`` counts requests that did not fail. ``pass_label`` tells passes of the same name apart. ``tier`` says whether the arm has a
-    host tier. ``foreseen`` is ``None`` where nothing was predicted; any other ``None`` is unknown. ``noise`` and ``outliers``:
-    :mod:`kvbench.analysis.spread`.
+    host tier. ``foreseen`` is ``None`` where nothing was predicted; any other ``None`` is unknown. ``noise``:
+    :mod:`kvbench.analysis.noise`; ``outliers``: :mod:`kvbench.analysis.spread`. ``metrics``: those
+    that were added (:mod:`kvbench.metrics`), by name.
     """
 
     arm: str
@@ -67,6 +70,7 @@ class PassRow:
     foreseen: Foreseen | None
     noise: float | None
     outliers: int
+    metrics: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,11 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain objects, with its format and version; the names of the fields are the keys."""
-        return {"format": FORMAT, **asdict(self), "title": " | ".join(self.title)}
+        plain = asdict(self)
+        for row in plain["passes"]:
+            if row["metrics"] is None:
+                del row["metrics"]
+        return {"format": FORMAT, **plain, "title": " | ".join(self.title)}
 
 
 def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) -> Summary:
@@ -316,8 +324,9 @@ def _pass_rows(
                 host_hit_rate=tokens.hit_rate(tokens.host),
                 repeats_agree=tokens.same,
                 foreseen=foreseen(requests, finished, tokens),
-                noise=spread.noise(requests),
+                noise=noise.of_pass(requests),
                 outliers=outliers.get((arm, index), 0),
+                metrics=added_metrics(requests, lines),
             )
 
 

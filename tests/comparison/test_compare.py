@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from kvbench.analysis.noise import Sides, own_noise
 from kvbench.cli.main import main
 from kvbench.comparison.baseline import Baseline, reduce
 from kvbench.comparison.baseline_file import read_side, write_baseline
 from kvbench.comparison.compare import Comparison, Line, compare
-from kvbench.comparison.noise import Sides, own_noise
 from kvbench.comparison.thresholds import parse
-from kvbench.comparison.verdict import Change, Verdict, as_shares, interval, judge
+from kvbench.comparison.verdict import Change, ChangeVerdict, as_shares, interval, judge
 from kvbench.errors import UsageError
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit
@@ -57,25 +57,25 @@ def compared(tmp_path: Path, base: Script, new: Script, made: Made = REPEATED, n
 
 
 def line(comparison: Comparison, arm: str, label: str, figure: str) -> Line:
-    return next(item for item in comparison.lines if (item.arm, item.pass_label, item.figure) == (arm, label, figure))
+    return next(item for item in comparison.lines if (item.arm, item.pass_label, item.metric.name) == (arm, label, figure))
 
 
 def test_a_slowdown_is_found_and_the_same_is_the_same(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(1.2, 1))
-    times = [item for item in found.lines if item.figure.startswith("ttft")]
-    assert {item.verdict for item in times} == {Verdict.WORSE}
+    times = [item for item in found.lines if item.metric.name.startswith("ttft")]
+    assert {item.verdict for item in times} == {ChangeVerdict.WORSE}
     assert all(item.change == pytest.approx(0.2, abs=0.03) and item.low < item.change < item.high for item in times)  # type: ignore[operator]
-    assert {item.verdict for item in found.lines if item.figure.startswith("speedup")} == {Verdict.SAME}
+    assert {item.verdict for item in found.lines if item.metric.name.startswith("speedup")} == {ChangeVerdict.SAME}
     assert any("the engine as a whole or the machine, not the tier" in note for note in found.notes)
     again = compared(tmp_path / "again", slower(1.0), slower(1.0, 1))
     assert again.regressions == ()
-    assert {item.verdict for item in again.lines} == {Verdict.SAME}
+    assert {item.verdict for item in again.lines} == {ChangeVerdict.SAME}
 
 
 def test_a_slower_tier_shows_in_its_speedup(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(1.3, 1, "cpu"))
     assert line(found, "cpu", "repeat", "speedup_p50").word == "slower"
-    assert line(found, "none", "repeat", "ttft_p50").verdict == Verdict.SAME
+    assert line(found, "none", "repeat", "ttft_p50").verdict == ChangeVerdict.SAME
 
 
 def by_pass(factors: dict[tuple[str, int], float], seed: int = 0) -> Script:
@@ -98,7 +98,7 @@ def test_two_runs_that_differ_from_pass_to_pass_may_just_differ(tmp_path: Path) 
     assert found.regressions == ()
     changed = line(found, "cpu", "repeat", "ttft_p50")
     assert changed.change == pytest.approx(0.24, abs=0.03)
-    assert changed.verdict == Verdict.TOO_FEW
+    assert changed.verdict == ChangeVerdict.TOO_FEW
     assert any("a base of more runs" in said for said in found.unsaid)
 
 
@@ -123,7 +123,7 @@ def test_faster_is_no_regression(tmp_path: Path) -> None:
 
 def test_a_lost_hit_is_a_regression_whatever_the_clock_says(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), lost_hit)
-    assert {(item.figure, item.word) for item in found.regressions} == {("host", "hits lost"), ("computed", "more computed")}
+    assert {(item.metric.name, item.word) for item in found.regressions} == {("host", "hits lost"), ("computed", "more computed")}
     assert line(found, "cpu", "repeat", "host").detail == "1 of 10 requests, first number 5 in the pass: 4,864 to 0"
 
 
@@ -136,8 +136,8 @@ def test_a_lost_hit_is_not_made_good_by_another_that_was_gained(tmp_path: Path) 
 
     found = compared(tmp_path, base, swapped)
     cell = line(found, "cpu", "repeat", "device")
-    assert (cell.base, cell.new, cell.verdict) == (5024, 5024, Verdict.WORSE)
-    assert line(found, "none", "repeat", "device").verdict == Verdict.SAME
+    assert (cell.base, cell.new, cell.verdict) == (5024, 5024, ChangeVerdict.WORSE)
+    assert line(found, "none", "repeat", "device").verdict == ChangeVerdict.SAME
 
 
 def test_a_device_hit_that_the_host_serves_is_lost_on_the_device(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_device_hit_that_the_host_serves_is_lost_on_the_device(tmp_path: Path)
 
     found = compared(tmp_path, of(4864, 0), of(0, 4864), replace(REPEATED, arms={"cpu": 51200}))
     assert [line(found, "cpu", "repeat", tier).verdict for tier in ("device", "host", "computed")] == [
-        Verdict.WORSE, Verdict.MOVED, Verdict.SAME,
+        ChangeVerdict.WORSE, ChangeVerdict.MOVED, ChangeVerdict.SAME,
     ]  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def test_overlapping_requests_are_compared_over_repeats(tmp_path: Path) -> None:
         return lambda arm, repeat, index, *_: Answer(9.0, host=int(4864 * (share + 0.01 * rng.random())) if arm == "cpu" and index else 0)
 
     made = replace(REPEATED, config={"concurrency": 4})
-    assert line(compared(tmp_path / "a", hits(0.9), hits(0.9), made), "cpu", "repeat", "host").verdict == Verdict.SAME
+    assert line(compared(tmp_path / "a", hits(0.9), hits(0.9), made), "cpu", "repeat", "host").verdict == ChangeVerdict.SAME
     found = line(compared(tmp_path / "b", hits(0.9), hits(0.5), made), "cpu", "repeat", "host")
     assert found.word == "hits lost"
     assert found.change == pytest.approx(-0.39, abs=0.02)
@@ -164,8 +164,8 @@ def test_overlapping_requests_are_compared_over_repeats(tmp_path: Path) -> None:
 
 def test_one_repeat_is_too_few_for_times_and_enough_for_tokens(tmp_path: Path, capsys: Captured) -> None:
     found = compared(tmp_path, slower(1.0), slower(2.0), Made())
-    assert {item.verdict for item in found.lines if item.unit in ("ms", "x")} == {Verdict.TOO_FEW}
-    assert {item.verdict for item in found.lines if item.unit == "tokens"} == {Verdict.SAME}
+    assert {item.verdict for item in found.lines if item.metric.unit in ("ms", "x")} == {ChangeVerdict.TOO_FEW}
+    assert {item.verdict for item in found.lines if item.metric.unit == "tokens"} == {ChangeVerdict.SAME}
     arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new")]
     assert main(arguments) == 0
     assert "kvbench: warning: 18 of 39 figures have too few samples to say (--repeats 3" in capsys.readouterr().err
@@ -193,15 +193,15 @@ def test_simulated_runs_can_pass_a_strict_gate(tmp_path: Path, capsys: Captured,
 def test_a_slower_prediction_is_slower_without_repeats(tmp_path: Path) -> None:
     made = Made(config={"runner": "simulator"})
     found = compared(tmp_path, cyclic, lambda *place: replace(cyclic(*place), ttft_ms=cyclic(*place).ttft_ms * 1.1), made)
-    assert {item.word for item in found.lines if item.unit == "ms"} == {"slower"}
-    assert {item.word for item in found.lines if item.unit == "x"} == {"same"}
+    assert {item.word for item in found.lines if item.metric.unit == "ms"} == {"slower"}
+    assert {item.word for item in found.lines if item.metric.unit == "x"} == {"same"}
 
 
 def test_figures_that_one_run_lacks_are_unknown_and_no_matter_of_samples(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(1.0, 1), new_made=replace(REPEATED, edit=untimed))
     assert found.unsaid == ("18 of 39 figures are unknown in one run or both (ttft_p50, ttft_mean, speedup_p50, speedup_mean)",)
     both = compared(tmp_path / "both", cyclic, cyclic, replace(REPEATED, edit=untimed))
-    assert (both.unsaid, {item.unit for item in both.lines}) == ((), {"tokens", ""})
+    assert (both.unsaid, {item.metric.unit for item in both.lines}) == ((), {"tokens", ""})
 
 
 # Arms without a host tier.
@@ -209,7 +209,7 @@ def test_figures_that_one_run_lacks_are_unknown_and_no_matter_of_samples(tmp_pat
 
 def test_only_arms_with_a_tier_have_tokens_from_it(tmp_path: Path) -> None:
     def arms(found: Comparison) -> set[str]:
-        return {item.arm for item in found.lines if item.figure == "host"}
+        return {item.arm for item in found.lines if item.metric.name == "host"}
 
     made = replace(REPEATED, arms={"none": None, "redis": None})  # a tier of unknown size
     assert arms(compared(tmp_path / "tiers", cyclic, cyclic, made)) == {"redis"}
@@ -256,13 +256,13 @@ def edited(run: Run, change: Callable[[dict[str, Any]], Any]) -> Baseline:
 def test_on_another_machine_times_do_not_count(tmp_path: Path) -> None:
     base = reduce(REPEATED.write(tmp_path / "base", slower(1.0)))
     new = edited(REPEATED.write(tmp_path / "new", slower(1.5, 1)), lambda manifest: manifest["environment"].update(cpu="other"))
-    found = compare(base, new, rules=[parse("ttft_p50[cpu,repeat] > +10%"), parse("ttft_p50[cpu,repeat] > 1")])
-    assert line(found, "cpu", "repeat", "ttft_p50").verdict == Verdict.WORSE
+    found = compare(base, new, fail_on=["ttft_p50[cpu,repeat] > +10%", "ttft_p50[cpu,repeat] > 1"])
+    assert line(found, "cpu", "repeat", "ttft_p50").verdict == ChangeVerdict.WORSE
     assert found.regressions == ()
     assert [outcome.rule for outcome in found.failed_rules] == ["ttft_p50[cpu,repeat] > 1"]
     assert any("another machine (cpu made to other)" in note for note in found.notes)
     lost = edited(REPEATED.write(tmp_path / "lost", lost_hit), lambda manifest: manifest["environment"].update(cpu="other"))
-    assert {item.figure for item in compare(base, lost).regressions} == {"host", "computed"}
+    assert {item.metric.name for item in compare(base, lost).regressions} == {"host", "computed"}
 
 
 def test_other_versions_are_said(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_a_base_of_several_runs_knows_how_much_whole_runs_differ(tmp_path: Path,
     found = {}
     for name, factor in (("same", 1.12), ("slower", 1.6)):
         new = reduce(REPEATED.write(tmp_path / name, slower(factor, 9)))
-        found[name] = [{item.figure for item in compare(one, new).regressions} for one in (base, reduce(read_run(paths[1])))]
+        found[name] = [{item.metric.name for item in compare(one, new).regressions} for one in (base, reduce(read_run(paths[1])))]
     assert found == {"same": [set(), {"ttft_p50", "ttft_mean"}], "slower": [{"ttft_p50", "ttft_mean"}] * 2}
     assert main(["compare", str(file), str(tmp_path / "same")]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -410,7 +410,7 @@ def test_a_new_run_of_one_repeat_can_be_held_against_several_runs(tmp_path: Path
     base = reduce(*map(read_run, runs_of(tmp_path, [0.99, 1.0, 1.01, 1.0, 0.99])))
     new = reduce(Made().write(tmp_path / "new", slower(1.4, 9)))
     found = compare(base, new)
-    assert {item.verdict for item in found.lines if item.figure.startswith("ttft")} == {Verdict.WORSE}
+    assert {item.verdict for item in found.lines if item.metric.name.startswith("ttft")} == {ChangeVerdict.WORSE}
     assert line(found, "cpu", "repeat", "ttft_p50").repeats == (15, 1)
 
 
@@ -533,7 +533,7 @@ def test_a_wrong_rule_is_named_by_its_place(text: str, words: str) -> None:
     ],
 )  # fmt: skip
 def test_rules(tmp_path: Path, rule: str, fails: bool) -> None:
-    assert bool(compared(tmp_path, slower(1.0), slower(1.2, 1), rules=[parse(rule)]).failed_rules) == fails
+    assert bool(compared(tmp_path, slower(1.0), slower(1.2, 1), fail_on=[rule]).failed_rules) == fails
 
 
 @pytest.mark.parametrize(
@@ -548,29 +548,29 @@ def test_more_than_0_is_more_by_any_share(tmp_path: Path, rule: str, fails: tupl
         )
 
     for place, (new, failed) in enumerate(zip((cyclic, warm), fails, strict=True)):
-        found = compared(tmp_path / str(place), cyclic, new, rules=[parse(rule)])
+        found = compared(tmp_path / str(place), cyclic, new, fail_on=[rule])
         assert [outcome.failed for outcome in found.outcomes] == [failed]
         assert json.loads(report.to_json(found))["thresholds"][0]["measured"] == (0.0 if new is cyclic else None)
 
 
 def test_speedups_over_different_arms_are_not_compared(tmp_path: Path) -> None:
     made, other = (Made(arms=dict.fromkeys(arms, 51200), repeats=3) for arms in (("a", "b", "c"), ("b", "a", "c")))
-    found = compared(tmp_path, slower(1.0), slower(1.0, 1), made, other, allow=("tier",), rules=[parse("speedup_p50[c,repeat] > +1%")])
-    assert not any(line.figure.startswith("speedup") for line in found.lines)
+    found = compared(tmp_path, slower(1.0), slower(1.0, 1), made, other, allow=("tier",), fail_on=["speedup_p50[c,repeat] > +1%"])
+    assert not any(line.metric.name.startswith("speedup") for line in found.lines)
     assert "speedups are over a in the base and over b in the new run, so they are not compared" in found.notes
     assert [outcome.failed for outcome in found.outcomes] == [None]
 
 
 def test_a_change_without_bounds_is_judged() -> None:
-    assert judge(as_shares(Change(0.0, -50.0, 800.0)), 0.05, True) == Verdict.TOO_FEW
+    assert judge(as_shares(Change(0.0, -50.0, 800.0)), 0.05, True) == ChangeVerdict.TOO_FEW
 
 
 def test_a_rule_on_an_unknown_figure_warns_and_one_on_no_pass_is_wrong_use(tmp_path: Path) -> None:
-    found = compared(tmp_path, cyclic, cyclic, rules=[parse("ttft_p99[cpu,repeat] > 1")])
+    found = compared(tmp_path, cyclic, cyclic, fail_on=["ttft_p99[cpu,repeat] > 1"])
     assert found.failed_rules == ()
     assert any("ttft_p99 of cpu, repeat is unknown" in remark for remark in found.unsaid)
     with pytest.raises(UsageError, match=r"neither run has \[cpu,again\]; there are \[none,sequential\]"):
-        compared(tmp_path / "b", cyclic, cyclic, rules=[parse("ttft_p50[cpu,again] > 1")])
+        compared(tmp_path / "b", cyclic, cyclic, fail_on=["ttft_p50[cpu,again] > 1"])
 
 
 @pytest.mark.parametrize("rule", ["host_hit_rate[cpu,reverse] < 30%", "host_hit_rate[*,*] < 0%", "computed[cpu,*] > +0"])
@@ -585,19 +585,19 @@ def test_a_rule_on_a_pass_that_the_new_run_did_not_finish_is_unknown(tmp_path: P
 
 
 def test_a_star_does_not_name_an_arm_that_the_new_run_was_not_to_measure(tmp_path: Path) -> None:
-    alone, rules = replace(REPEATED, arms={"none": None}), [parse("computed[*,*] > +0")]
-    found = compared(tmp_path, cyclic, cyclic, new_made=alone, allow=("tier", "host_tokens", "chunk_tokens"), rules=rules)
+    alone, rules = replace(REPEATED, arms={"none": None}), ["computed[*,*] > +0"]
+    found = compared(tmp_path, cyclic, cyclic, new_made=alone, allow=("tier", "host_tokens", "chunk_tokens"), fail_on=rules)
     assert {outcome.arm for outcome in found.outcomes} == {"none"}
     assert found.missing == ()
 
 
 @pytest.mark.parametrize("figure", ["speedup_p50", "speedup_mean", "host", "host_hit_rate"])
 def test_a_star_leaves_out_the_arm_that_cannot_have_the_figure(tmp_path: Path, figure: str) -> None:
-    found = compared(tmp_path, slower(1.0), slower(1.0, 1), rules=[parse(f"{figure}[*,repeat] < 0.5")])
+    found = compared(tmp_path, slower(1.0), slower(1.0, 1), fail_on=[f"{figure}[*,repeat] < 0.5"])
     assert [(outcome.arm, outcome.failed) for outcome in found.outcomes] == [("cpu", False)]
     assert found.unsaid == ()
     with pytest.raises(UsageError, match="says nothing"):
-        compared(tmp_path / "named", cyclic, cyclic, rules=[parse(f"{figure}[none,repeat] < 0.5")])
+        compared(tmp_path / "named", cyclic, cyclic, fail_on=[f"{figure}[none,repeat] < 0.5"])
 
 
 @given(st.text(max_size=40))
@@ -634,7 +634,7 @@ def test_a_verdict_follows_from_the_interval(low: float, high: float, verdict: s
 
 
 def test_the_terminal_fits_80_columns_and_says_no_nan(tmp_path: Path) -> None:
-    found = compared(tmp_path, slower(1.0), lost_hit, rules=[parse("speedup_p50[cpu,*] < 50")])
+    found = compared(tmp_path, slower(1.0), lost_hit, fail_on=["speedup_p50[cpu,*] < 50"])
     text = report.to_terminal(found).replace(str(tmp_path), "")
     assert max(map(len, text.splitlines())) <= 80
     assert "nan" not in text.lower().split()
@@ -644,8 +644,8 @@ def test_the_terminal_fits_80_columns_and_says_no_nan(tmp_path: Path) -> None:
 
 def test_markdown_shows_rules_and_names_as_they_are(tmp_path: Path) -> None:
     made = replace(REPEATED, arms={"none": None, "c|p_u_*": 51200})
-    rules = [parse("computed[*,*] > 1"), parse("ttft_p50[c|p_u_*,*] > 1")]
-    found = compared(tmp_path, slower(1.0), slower(1.0, 1), made, rules=rules)
+    rules = ["computed[*,*] > 1", "ttft_p50[c|p_u_*,*] > 1"]
+    found = compared(tmp_path, slower(1.0), slower(1.0, 1), made, fail_on=rules)
     whole, short = (MarkdownIt("commonmark").enable("table").render(github.render(found, room)) for room in (github.LIMIT, 1500))
     for html in (whole, short):
         assert "<em>" not in html
@@ -684,7 +684,7 @@ def test_github_appends_to_the_summary_and_stays_below_the_limit(tmp_path: Path,
 
 
 def test_junit_has_a_case_for_each_figure_and_threshold(tmp_path: Path) -> None:
-    found = compared(tmp_path, slower(1.0), lost_hit, Made(), rules=[parse("computed[cpu,*] > +0")])
+    found = compared(tmp_path, slower(1.0), lost_hit, Made(), fail_on=["computed[cpu,*] > +0"])
     suite = ElementTree.fromstring(junit.render(found)).find("testsuite")
     assert suite is not None
     cases = {(case.get("classname"), case.get("name")): case for case in suite}

@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from kvbench.analysis.latency import Statistics, statistics
 from kvbench.analysis.run_info import Setup
-from kvbench.analysis.speedup import Interval, between_repeats
-from kvbench.comparison.metrics import geometric_mean
+from kvbench.analysis.statistics import Interval, Statistics, between_repeats, geometric_mean, statistics
 from kvbench.experiments.at_once.metrics import Line, output_rates, usage_by_pass
 from kvbench.runs.run_folder import Run, read_events
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from kvbench.analysis.latency import Statistics, statistics
 from kvbench.analysis.run_info import Setup
-from kvbench.analysis.speedup import Interval, between_repeats
 from kvbench.analysis.stalls import StallTimes, stall_times
-from kvbench.comparison.metrics import geometric_mean
+from kvbench.analysis.statistics import Interval, Statistics, between_repeats, geometric_mean, statistics
 from kvbench.experiments.at_once.metrics import Line, counted, digests_known, output_rates
 from kvbench.runs.run_folder import Run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvbench.analysis.run_info import Setup
-from kvbench.analysis.speedup import Interval
+from kvbench.analysis.statistics import Interval
 from kvbench.experiments.pressure.metrics import PressureRow
 from kvbench.experiments.tiers.sentences import NOTICEABLE, UNSTEADY, milliseconds
 

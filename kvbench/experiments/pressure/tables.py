@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvbench.analysis.latency import P99_NEEDS
 from kvbench.analysis.stalls import PARTS, Split
+from kvbench.analysis.statistics import P99_NEEDS
 from kvbench.experiments.pressure.metrics import PressureRow
 from kvbench.reports.layout import UNKNOWN, Count, Style, fitting
 from kvbench.reports.tables import decimal

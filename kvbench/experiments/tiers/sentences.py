@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kvbench.analysis.run_info import IN_ORDER, Setup
 
 if TYPE_CHECKING:  # scipy comes with it
-    from kvbench.analysis.speedup import FirstRead, Interval
+    from kvbench.analysis.speedup import FirstRead
+    from kvbench.analysis.statistics import Interval
 
 NOTICEABLE = 0.05
 """Without repeats there is no interval; then a difference counts as one above this share, and above the noise."""

@@ -14,7 +14,7 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.http.admin_api import call, get_object
-from kvbench.runners.vllm.metric_names import CACHE_CONFIG, LMCACHE_COUNTERS, PROCESS_START, VLLM_COUNTERS, VLLM_GAUGES, Metric
+from kvbench.runners.vllm.metric_names import CACHE_CONFIG, LMCACHE_COUNTERS, PROCESS_START, VLLM_COUNTERS, VLLM_GAUGES, ServerMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def read_pool(http: httpx.Client, url: str) -> DeviceCapacity:
     return DeviceCapacity(found.blocks * found.block_size, found.block_size)
 
 
-def _totals(samples: list[Sample], metrics: Mapping[str, Metric]) -> dict[str, float]:
+def _totals(samples: list[Sample], metrics: Mapping[str, ServerMetric]) -> dict[str, float]:
     """The sum of the samples that each metric names; a metric without a sample is left out."""
     totals: dict[str, float] = {}
     for name, metric in metrics.items():

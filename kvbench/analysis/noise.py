@@ -1,8 +1,14 @@
-"""How much a figure differs where nothing changed: between the repeats of one run, and between whole runs.
+"""Noise: how much a figure differs where nothing changed. All kinds of it are computed here:
 
-The samples are repeats, not requests: requests of one repeat share the machine's mood of that minute, so a thousand of them say no more
-about another run than one repeat does. With three repeats a figure's own spread is mostly luck, so its variance is drawn half-way to that
-of the same figure in the other passes (shrinkage, as Smyth 2004 does for thousands of figures).
+- :func:`spread` of a list, (max − min) ÷ median: of a pass's p50 over its repeats (:func:`of_pass`, column noise of the pass table), and
+  of a compared figure's repeats, in the run where that is more (:func:`most_spread`, column noise of a comparison);
+- :func:`of_first_read`: beside the first-read cost, the spread of the baseline's p50 in its first pass, or between two equal passes;
+- :func:`of_difference`: two standard errors of the mean difference of two arms, beside the gain of a control;
+- :class:`Noise`: the variance that the interval of a comparison is made of, from :func:`own_noise` and :func:`shared_noise`.
+
+Of :class:`Noise`: the samples are repeats, not requests: requests of one repeat share the machine's mood of that minute, so a thousand of
+them say no more about another run than one repeat does. With three repeats a figure's own spread is mostly luck, so its variance is drawn
+half-way to that of the same figure in the other passes (shrinkage, as Smyth 2004 does for thousands of figures).
 
 Whole runs differ by more than the repeats within one show. Where a side has several runs, the variance between them is measured, and the
 degrees of freedom are those of runs. Where each side is one run, it is read off the changes: a run that was slow was not so by the same
@@ -17,7 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+import numpy.typing as npt
+import pandas as pd
+
+from kvbench.analysis.latency import timed
 
 LEAST_FREEDOM = 2
 """Repeats of both runs together, less two, below which there is no interval: with 1 and 2 the spread rests on one difference. The same for
@@ -133,6 +142,8 @@ def _variance(values: Sequence[float]) -> float:
 
 def _robust_variance(values: Sequence[float]) -> float:
     """The variance by the median absolute deviation, in small samples as Croux and Rousseeuw 1992 correct it."""
+    from scipy import stats  # late: scipy takes longer to import than all else
+
     return float(stats.median_abs_deviation(values, scale="normal") * len(values) / (len(values) - 0.8)) ** 2
 
 
@@ -152,7 +163,39 @@ def flat(side: ByRun) -> list[float]:
     return [value for run in side for value in run]
 
 
-def spread(base: Sequence[float], new: Sequence[float]) -> float | None:
-    """The noise shown beside a change: by how much a figure's repeats differ, (max − min) ÷ median, in the run where that is more."""
-    spreads = [float((max(side) - min(side)) / np.median(side)) for side in (base, new) if len(side) > 1 and np.median(side) > 0]
-    return max(spreads, default=None)
+def most_spread(base: Sequence[float], new: Sequence[float]) -> float | None:
+    """The larger :func:`spread` of both runs' repeats; ``None``: neither has two."""
+    return max((found for side in (base, new) if (found := spread(side)) is not None), default=None)
+
+
+def spread(values: Sequence[float] | npt.NDArray[np.float64]) -> float | None:
+    """(max − min) ÷ median, a share; ``None``: fewer than two values, or a median of 0."""
+    middle = float(np.median(values)) if len(values) > 1 else 0.0
+    return float((max(values) - min(values)) / middle) if middle > 0 else None
+
+
+def of_pass(requests: pd.DataFrame) -> float | None:
+    """How much a pass of an arm differs from itself: the spread of its repeats' p50; ``None``: one repeat."""
+    return spread(timed(requests).groupby("repeat")["ttft_ms"].median().to_numpy(np.float64))
+
+
+def of_first_read(baseline: pd.DataFrame) -> tuple[float | None, str | None]:
+    """How much the same work differs by itself on the baseline arm, and where that comes from: ``repeats``, ``passes`` or nowhere.
+
+    With repeats: the spread of its p50 in pass 0. With one: the first pass that computed everything, and the next one that computed as
+    many tokens again, |second ÷ first − 1|.
+    """
+    known = timed(baseline)
+    first = known[known["pass_index"] == 0]
+    if first["repeat"].nunique() >= 2:
+        return of_pass(first), "repeats"
+    passes = [rows for _, rows in known.groupby("pass_index") if ((rows["device"] == 0) & (rows["host"] == 0)).all()]
+    for second in passes[1:]:
+        if len(second) == len(passes[0]) and second["computed"].sum() == passes[0]["computed"].sum():
+            return float(abs(second["ttft_ms"].median() / passes[0]["ttft_ms"].median() - 1)), "passes"
+    return None, None
+
+
+def of_difference(columns: npt.NDArray[np.float64]) -> float | None:
+    """Two standard errors of the mean difference of two columns, a row a repeat; ``None``: one repeat."""
+    return None if len(columns) < 2 else float(2 * np.sqrt(columns.var(axis=0, ddof=1).sum() / len(columns)))

@@ -14,7 +14,7 @@ from kvbench.cli.commands import build_command
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvbench.reports.run_plots import Plot
+    from kvbench.drawing.plots import Plot
     from kvbench.runs.run_folder import Run
     from kvbench.summary.side_by_side import SideBySide
     from kvbench.summary.summary import Summary
@@ -148,7 +148,7 @@ def _render_several(side: SideBySide, format: str, plots: Path | None, full: boo
 
 
 def _save_plots(plots: Iterable[Plot], folder: Path) -> None:
-    from kvbench.reports.themed import standalone
+    from kvbench.drawing.themed import standalone
 
     output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in plots}, folder)
 

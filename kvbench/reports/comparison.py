@@ -10,7 +10,7 @@ from kvbench.compare.comparison import Comparison, Line
 from kvbench.compare.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS
 from kvbench.compare.thresholds import Outcome
 from kvbench.compare.verdict import Verdict
-from kvbench.reports import layout
+from kvbench.drawing import layout
 
 _SHORT = {"same within noise": "same", "too few samples": "too few"}
 _LEGEND = (

@@ -9,11 +9,10 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from kvbench.experiments.tiers.sentences import milliseconds, times
-from kvbench.reports.plots import svg
-from kvbench.reports.run_plots import ARMS, WIDTH, Plot
+from kvbench.drawing.numbers import milliseconds, times
+from kvbench.drawing.plots import ARMS, WIDTH, Plot, svg
+from kvbench.drawing.themed import THEME, inline, printable
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
-from kvbench.reports.themed import THEME, inline, printable
 from kvbench.summary.side_by_side import SideBySide
 from kvbench.summary.summary import PassRow
 

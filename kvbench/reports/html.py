@@ -10,12 +10,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from kvbench.drawing.layout import HTML
+from kvbench.drawing.plots import Plot
 from kvbench.experiments.at_once.tables import batch_tables
 from kvbench.reports import tables
 from kvbench.reports.controls import controls_table
-from kvbench.reports.layout import HTML
 from kvbench.reports.origin import Origin
-from kvbench.reports.run_plots import Plot
 from kvbench.summary.summary import Summary
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvbench.drawing.layout import MARKDOWN, escaped
 from kvbench.experiments.at_once.tables import batch_tables
 from kvbench.reports import tables
 from kvbench.reports.controls import controls_table
-from kvbench.reports.layout import MARKDOWN, escaped
 from kvbench.summary.summary import Summary
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -12,19 +11,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kvbench.analysis.points import GAP, ForeseenPoints, PassPoints, Points
+from kvbench.drawing.numbers import milliseconds
+from kvbench.drawing.plots import ARMS, BLUE, GREY, WIDTH, Plot, svg
+from kvbench.drawing.themed import THEME, inline, printable
 from kvbench.experiments.fragmentation.plots import waste_description, waste_figure
 from kvbench.experiments.sharing.plots import held_description, held_figure
-from kvbench.experiments.tiers.sentences import milliseconds
-from kvbench.reports.plots import CPU, NONE, svg
-from kvbench.reports.themed import THEME, inline, printable
 from kvbench.reports.timeline import timeline_description, timeline_figure, timeline_title
 from kvbench.summary.summary import PassRow, Summary
 
-ARMS = (NONE, CPU, "#c2611f", "#2b8050", "#9a5cc6", "#b5495b")
-"""Colours of arms, the baseline first; each stands out from white and from near black."""
-
-TIERS = {"device": "#2b8050", "host": CPU, "computed": NONE}
-SPENT = {"waiting": NONE, "restoring": CPU, "recomputing": "#c2611f", "first step": "#9a5cc6", GAP: NONE}
+TIERS = {"device": "#2b8050", "host": BLUE, "computed": GREY}
+SPENT = {"waiting": GREY, "restoring": BLUE, "recomputing": "#c2611f", "first step": "#9a5cc6", GAP: GREY}
 
 MOST_BARS = 24
 """Places up to which a pass is drawn as bars with the documents' names; above, as points."""
@@ -37,21 +33,8 @@ LEAST_LABEL = 0.08
 
 FAR_APART = 5
 
-WIDTH = 7.4
-"""Inches."""
-
 NAME = 18
 """Letters of a name that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A plot: its name as a file, what it shows, the same in words with its main figures, and its SVG element."""
-
-    name: str
-    title: str
-    description: str
-    element: str
 
 
 def run_plots(summary: Summary, points: Points) -> tuple[Plot, ...]:
@@ -130,7 +113,7 @@ def _tokens_figure(rows: Sequence[PassRow]) -> Figure:
         tokens = np.array([getattr(row, tier) or 0 for row in rows], dtype=np.float64)
         bars = axes.barh(np.arange(len(rows)), tokens, left=left, height=0.72, color=colour, label=tier)
         labels = [f"{count:,.0f}" if count > LEAST_LABEL * widest else "" for count in tokens]
-        axes.bar_label(bars, labels, label_type="center", color="black" if colour == NONE else "white", fontsize=8)
+        axes.bar_label(bars, labels, label_type="center", color="black" if colour == GREY else "white", fontsize=8)
         left += tokens
     _rows(axes, [f"{_name(row.arm)}, {_name(row.pass_label)}" for row in rows])
     axes.set_xlabel("tokens of one repeat")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvbench.drawing.layout import MARKDOWN, TERMINAL, UNKNOWN, WIDTH, Count, Style, escaped, fitting, packed, wrapped
+from kvbench.drawing.numbers import decimal, times
 from kvbench.experiments.at_once.tables import batch_tables
 from kvbench.experiments.pressure import crossover_tables as crossover
 from kvbench.experiments.pressure.crossover import read
-from kvbench.experiments.tiers.sentences import times
 from kvbench.reports import markdown, tables, terminal
-from kvbench.reports.layout import MARKDOWN, TERMINAL, UNKNOWN, WIDTH, Count, Style, escaped, fitting, packed, wrapped
 from kvbench.runs.sweep_folder import shown
 from kvbench.summary.side_by_side import OneRun, SideBySide
 from kvbench.summary.summary import PassRow, Summary
@@ -41,8 +41,8 @@ def beside(side: SideBySide, style: Style) -> str:
 
     def cells(run: OneRun, row: PassRow, count: Count) -> list[str]:
         ttft = row.ttft_ms
-        first = [run.label, row.arm, row.pass_label, count(ttft.n or row.answered), tables.decimal(ttft.p50), tables.decimal(ttft.mean)]
-        interval, took = [_interval(row)] if intervals else [], [tables.decimal(row.pass_s)] if seconds else []
+        first = [run.label, row.arm, row.pass_label, count(ttft.n or row.answered), decimal(ttft.p50), decimal(ttft.mean)]
+        interval, took = [_interval(row)] if intervals else [], [decimal(row.pass_s)] if seconds else []
         return [*first, tables.speedup_of(row), *interval, *took, *([_share(hit_rate(row))] if hits else [])]
 
     def lines(count: Count) -> list[list[str]]:

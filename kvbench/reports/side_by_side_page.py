@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kvbench.drawing.layout import HTML
+from kvbench.drawing.plots import Plot
 from kvbench.experiments.pressure import crossover_tables as crossover
 from kvbench.experiments.pressure.crossover import read
 from kvbench.reports import html
-from kvbench.reports.layout import HTML
-from kvbench.reports.run_plots import Plot
 from kvbench.reports.side_by_side import beside, differences, own_tables, told
 from kvbench.summary.side_by_side import SideBySide
 

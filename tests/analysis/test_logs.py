@@ -12,9 +12,9 @@ import pytest
 
 from kvbench.analysis.logfile import parse_map, read_logs
 from kvbench.cli.main import main
+from kvbench.drawing.layout import TERMINAL
 from kvbench.errors import UsageError
 from kvbench.reports import tables, terminal
-from kvbench.reports.layout import TERMINAL
 from kvbench.summary.summary import PassRow, Summary, summarise
 from tests.made import Answer, Made, cyclic
 

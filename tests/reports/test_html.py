@@ -20,10 +20,11 @@ import pytest
 
 from kvbench.analysis.points import MOST_PLACES, MOST_POINTS, points_of
 from kvbench.cli.main import main
+from kvbench.drawing.plots import Plot
+from kvbench.drawing.themed import standalone
 from kvbench.reports import html
 from kvbench.reports.origin import origin_of
-from kvbench.reports.run_plots import Plot, run_plots
-from kvbench.reports.themed import standalone
+from kvbench.reports.run_plots import run_plots
 from kvbench.runs.records import RequestError, RequestRecord, Stall
 from kvbench.runs.run_folder import Run
 from kvbench.summary.summary import summarise

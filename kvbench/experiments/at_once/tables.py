@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvbench.drawing.layout import Style
 from kvbench.experiments.fragmentation import tables as fragmentation
 from kvbench.experiments.pressure import crossover_tables as crossover
 from kvbench.experiments.pressure import tables as pressure
 from kvbench.experiments.sharing import tables as sharing
-from kvbench.reports.layout import Style
 from kvbench.summary.summary import Summary
 
 

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from kvbench.analysis.run_info import Setup
-from kvbench.experiments.tiers.sentences import milliseconds, times
+from kvbench.drawing.numbers import milliseconds, times
 from kvbench.runs.run_folder import Run, read_events
 
 CLOSE = 0.05

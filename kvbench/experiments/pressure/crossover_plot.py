@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from kvbench.drawing.plots import BLUE, WIDTH, Plot, svg
+from kvbench.drawing.themed import THEME, inline
 from kvbench.experiments.pressure.crossover import CrossoverRow, read
-from kvbench.reports.plots import CPU, svg
-from kvbench.reports.run_plots import WIDTH, Plot
-from kvbench.reports.themed import THEME, inline
 
 RECOMPUTE = "#c2611f"
 
@@ -37,9 +36,9 @@ def _figure(rows: Sequence[CrossoverRow]) -> Figure:
     lines = (
         ("recompute", [row.recompute_ms for row in rows], RECOMPUTE, "o-"),
         ("its floor: FLOPs ÷ matrix rate", [row.recompute_floor_ms for row in rows], RECOMPUTE, ":"),
-        ("restore and a step", [row.restored_ms for row in rows], CPU, "^-"),
-        ("restore alone", [row.restore_ms for row in rows], CPU, "--"),
-        ("its floor: bytes ÷ copy rate", [row.restore_floor_ms for row in rows], CPU, ":"),
+        ("restore and a step", [row.restored_ms for row in rows], BLUE, "^-"),
+        ("restore alone", [row.restore_ms for row in rows], BLUE, "--"),
+        ("its floor: bytes ÷ copy rate", [row.restore_floor_ms for row in rows], BLUE, ":"),
     )
     for name, values, colour, style in lines:
         axes.plot(contexts, [float("nan") if value is None else value for value in values], style, color=colour, markersize=4, label=name)

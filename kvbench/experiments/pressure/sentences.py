@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from kvbench.analysis.run_info import Setup
 from kvbench.analysis.speedup import Interval
+from kvbench.drawing.numbers import milliseconds
 from kvbench.experiments.pressure.metrics import PressureRow
-from kvbench.experiments.tiers.sentences import NOTICEABLE, UNSTEADY, milliseconds
+from kvbench.experiments.tiers.sentences import NOTICEABLE, UNSTEADY
 
 RECOVERIES = ("recompute", "swap")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from kvbench.drawing.plots import BLUE, GREY
+from kvbench.drawing.themed import printable
 from kvbench.experiments.sharing.metrics import REFERENCE, HeldSteps
-from kvbench.reports.plots import CPU, NONE
-from kvbench.reports.themed import printable
 
 WIDTH, PANEL, AROUND = 7.4, 2.1, 0.7
 """Inches."""
@@ -41,4 +41,4 @@ def held_description(found: Sequence[HeldSteps]) -> str:
 def _line(axes: Any, item: HeldSteps, arm: int) -> None:
     steps, blocks = range(1, len(item.steps) + 1), [step.blocks for step in item.steps]
     dashes = "--" if item.arm == REFERENCE else "-"
-    axes.plot(steps, blocks, dashes, color=(NONE, CPU)[arm % 2], label=printable(item.arm))
+    axes.plot(steps, blocks, dashes, color=(GREY, BLUE)[arm % 2], label=printable(item.arm))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvbench.analysis.run_info import Setup
-from kvbench.experiments.tiers.sentences import Measured, again, headline, milliseconds, times
+from kvbench.drawing.numbers import milliseconds, times
+from kvbench.experiments.tiers.sentences import Measured, again, headline
 
 
 def read(rows: Sequence[Measured], setup: Setup) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvbench.analysis.run_info import IN_ORDER, Setup
+from kvbench.drawing.numbers import milliseconds, times
 
 if TYPE_CHECKING:  # scipy comes with it
     from kvbench.analysis.speedup import FirstRead, Interval
@@ -135,21 +136,6 @@ def again(pass_name: str) -> str:
         return "Over the trace"
     how = {"reverse": "in reverse", "shuffle": "in a shuffled order"}
     return f"Read again {how.get(pass_name, 'by ' + pass_name)}"
-
-
-def milliseconds(value: float | None) -> str:
-    """Milliseconds with three significant digits."""
-    if value is None:
-        return "–"
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{digits}f} ms"
-
-
-def times(value: float | None) -> str:
-    """A factor: one decimal, two below 1, so that 0.98x is not shown as 1.0x."""
-    if value is None:
-        return "–"
-    return f"{value:.2f}x" if value < 0.995 else f"{value:.1f}x"
 
 
 def _interval(interval: Interval | None) -> str:

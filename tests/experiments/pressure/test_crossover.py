@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from kvbench.analysis.run_info import read_setup
 from kvbench.cli.main import main
+from kvbench.drawing.layout import TERMINAL, WIDTH
 from kvbench.experiments.pressure import crossover_tables as report
 from kvbench.experiments.pressure.crossover import CrossoverRow, crossings, flops, read, rows
 from kvbench.experiments.pressure.crossover_plot import crossover_plots
-from kvbench.reports.layout import TERMINAL, WIDTH
 from kvbench.runners.engine.model.floors import layer_products, measure_floors
 from kvbench.runners.engine.model.model import load_model
 from kvbench.runs.run_folder import read_run

@@ -9,7 +9,7 @@ import re
 from html import escape
 from typing import Any
 
-from kvbench.reports.plots import STYLE
+from kvbench.drawing.plots import STYLE
 
 INK, FAINT = "#010203", "#010204"
 """Drawn in these colours, text and grid take the reader's; nothing else is drawn in them."""

@@ -47,6 +47,11 @@ def statistics(values: Sequence[float] | pd.Series[float]) -> Statistics:
     )
 
 
+def known_median(values: pd.Series[float]) -> float | None:
+    """The median, ``None`` if any value is unknown or there is none."""
+    return None if values.empty or values.isna().any() else float(values.median())
+
+
 def timed(frame: pd.DataFrame) -> pd.DataFrame:
     """The requests that have a latency: not failed, and with a first token."""
     return frame[~frame["failed"] & frame["ttft_ms"].notna()]

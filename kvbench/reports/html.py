@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from kvbench.drawing.layout import HTML
 from kvbench.drawing.plots import Plot
-from kvbench.experiments.at_once.tables import batch_tables
 from kvbench.reports import tables
 from kvbench.reports.controls import controls_table
 from kvbench.reports.origin import Origin
@@ -51,7 +50,7 @@ def _tables(summary: Summary) -> Iterator[_Table]:
 
 
 def _texts(summary: Summary) -> Iterator[tuple[str, str]]:
-    yield from batch_tables(summary, HTML)
+    yield from summary.reading.tables(summary.rows, HTML)
     if not summary.passes:
         yield from tables.documents_table(summary, HTML)
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvbench.drawing.layout import MARKDOWN, escaped
-from kvbench.experiments.at_once.tables import batch_tables
 from kvbench.reports import tables
 from kvbench.reports.controls import controls_table
 from kvbench.summary.summary import Summary
@@ -20,7 +19,7 @@ def _sections(summary: Summary) -> Iterator[str]:
     yield f"**{escaped(' · '.join(summary.title))}**"
     if summary.passes:
         yield tables.by_pass(summary, MARKDOWN)
-    for heading, table in batch_tables(summary, MARKDOWN):
+    for heading, table in summary.reading.tables(summary.rows, MARKDOWN):
         yield escaped(heading)
         yield table
     if summary.scheduled:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvbench.analysis.pass_rows import PassRow
 from kvbench.drawing.layout import MARKDOWN, TERMINAL, UNKNOWN, WIDTH, Count, Style, escaped, fitting, packed, wrapped
 from kvbench.drawing.numbers import decimal, times
-from kvbench.experiments.at_once.tables import batch_tables
-from kvbench.experiments.pressure import crossover_tables as crossover
-from kvbench.experiments.pressure.crossover import read
 from kvbench.reports import markdown, tables, terminal
 from kvbench.runs.sweep_folder import shown
 from kvbench.summary.side_by_side import OneRun, SideBySide
-from kvbench.summary.summary import PassRow, Summary
+from kvbench.summary.summary import Summary
 
 SPEEDUP = "speedup"
 NONE_SHOWS = "None of these runs shows:"
@@ -59,11 +57,21 @@ def own_tables(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
     """What stands under a run's name, as headings (empty for the main table) and tables: also by repeat and by document, where asked."""
     if summary.passes:
         yield "", tables.by_pass(summary, style)
-    yield from batch_tables(summary, style)
+    yield from summary.reading.tables(summary.rows, style)
     if summary.repeats:
         yield "By repeat (TTFT in ms)", tables.by_repeat(summary.repeats, style)
     if summary.documents:
         yield "By document (TTFT: median over repeats)", tables.by_document(summary.documents, style)
+
+
+def joint_tables(side: SideBySide, style: Style) -> Iterator[tuple[str, str]]:
+    """Headings and tables of rows that the runs of one experiment have."""
+    return (table for reading in side.readings for table in reading.joint_tables(side.rows, style))
+
+
+def joint_sentences(side: SideBySide) -> Iterator[str]:
+    """What these tables say."""
+    return (sentence for reading in side.readings for sentence in reading.joint_sentences(side.rows))
 
 
 def over(side: SideBySide) -> str:
@@ -101,8 +109,8 @@ def _terminal_sections(side: SideBySide, full: bool) -> Iterator[str]:
         yield f"Side by side (TTFT in ms; speedup over the same run's baseline)\n{beside(side, TERMINAL)}"
     if lines := [wrapped(f"{label}: {options}", indent="  ") for label, options in differences(side)]:
         yield "\n".join(lines)
-    yield from (f"{heading}\n{table}" for heading, table in crossover.tables(side.crossover, TERMINAL))
-    if sentences := [wrapped(sentence) for sentence in read(side.crossover)]:
+    yield from (f"{heading}\n{table}" for heading, table in joint_tables(side, TERMINAL))
+    if sentences := [wrapped(sentence) for sentence in joint_sentences(side)]:
         yield "\n".join(sentences)
     if missing := list(told(side)):
         yield "\n".join(wrapped(line) for line in missing)
@@ -130,10 +138,10 @@ def _markdown_sections(side: SideBySide, full: bool) -> Iterator[str]:
         yield beside(side, MARKDOWN)
     if lines := [f"- {escaped(f'{label}: {options}')}" for label, options in differences(side)]:
         yield "\n".join(lines)
-    for heading, table in crossover.tables(side.crossover, MARKDOWN):
+    for heading, table in joint_tables(side, MARKDOWN):
         yield escaped(heading)
         yield table
-    yield from map(escaped, read(side.crossover))
+    yield from map(escaped, joint_sentences(side))
     if missing := list(told(side)):
         yield "\n".join(f"- {escaped(line)}" for line in missing)
     for run, summary in side.measured:

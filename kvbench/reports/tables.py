@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvbench.analysis.cache import LoadCost
+from kvbench.analysis.document_rows import DocumentRow
+from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.prediction import Agreement, Foreseen
 from kvbench.analysis.schedule import ScheduledRow
+from kvbench.analysis.source_rows import SourceRow
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
 from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
 from kvbench.drawing.numbers import decimal, times
-from kvbench.summary.summary import DocumentRow, PassRow, SourceRow, Summary
+from kvbench.summary.summary import Summary
 
 SHOWN = 10
 """Requests that differ from the prediction are listed up to so many."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvbench.drawing.layout import TERMINAL, packed, wrapped
-from kvbench.experiments.at_once.tables import batch_tables
 from kvbench.reports import tables
 from kvbench.reports.controls import controls_table
 from kvbench.summary.summary import Summary
@@ -19,7 +18,7 @@ def render(summary: Summary) -> str:
 def _sections(summary: Summary) -> Iterator[str]:
     title = "\n".join(packed(summary.title))
     yield f"{title}\n{tables.by_pass(summary, TERMINAL)}" if summary.passes else title
-    for heading, table in batch_tables(summary, TERMINAL):
+    for heading, table in summary.reading.tables(summary.rows, TERMINAL):
         yield f"{heading}\n{table}"
     if summary.scheduled:
         yield "From the scheduled time (TTFT with the wait before sending)\n" + tables.by_schedule(summary.scheduled, TERMINAL)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from kvbench.drawing.plots import BLUE, GREY
+from kvbench.drawing.plots import BLUE, GREY, Plot
+from kvbench.drawing.themed import drawn
 from kvbench.experiments.fragmentation.metrics import FragmentationRow
 
 PARTS = {
@@ -24,6 +25,12 @@ WIDTH, ROW, AROUND = 7.4, 0.34, 1.2
 
 LEAST_LABEL = 5.0
 """Per cent from which a part has room for its number."""
+
+
+def waste_plots(rows: Sequence[FragmentationRow]) -> Iterator[Plot]:
+    """The plot; none where no request waited for room."""
+    if wasted := [row for row in rows if row.shares is not None]:
+        yield drawn("waste", "What the slots of the pool were", waste_description(wasted), waste_figure(wasted))
 
 
 def waste_figure(rows: Sequence[FragmentationRow]) -> Figure:

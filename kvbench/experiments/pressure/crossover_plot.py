@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from kvbench.drawing.plots import BLUE, WIDTH, Plot, svg
-from kvbench.drawing.themed import THEME, inline
+from kvbench.drawing.plots import BLUE, WIDTH, Plot
+from kvbench.drawing.themed import drawn, theme
 from kvbench.experiments.pressure.crossover import CrossoverRow, read
 
 RECOMPUTE = "#c2611f"
@@ -22,11 +20,8 @@ def crossover_plots(rows: Sequence[CrossoverRow]) -> tuple[Plot, ...]:
         return ()
     over = "" if known[0].link is None else f" ({known[0].link})"
     title, description = f"Recompute against restore, to the next token{over}", " ".join(read(rows))
-    with mpl.rc_context(THEME), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = _figure(known)
-        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-        return (Plot("crossover", title, description, inline(svg(figure), "crossover", title, description)),)
+    with theme():
+        return (drawn("crossover", title, description, _figure(known)),)
 
 
 def _figure(rows: Sequence[CrossoverRow]) -> Figure:

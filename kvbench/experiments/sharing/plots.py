@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from kvbench.drawing.plots import BLUE, GREY
-from kvbench.drawing.themed import printable
+from kvbench.drawing.plots import BLUE, GREY, Plot
+from kvbench.drawing.themed import drawn, printable
 from kvbench.experiments.sharing.metrics import REFERENCE, HeldSteps
 
 WIDTH, PANEL, AROUND = 7.4, 2.1, 0.7
 """Inches."""
+
+
+def held_plots(found: Sequence[HeldSteps]) -> Iterator[Plot]:
+    """The plot; none where the runner told nothing of its pool."""
+    if found:
+        yield drawn("blocks", "Blocks held, step by step", held_description(found), held_figure(found))
 
 
 def held_figure(found: Sequence[HeldSteps]) -> Figure:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from kvbench.drawing.layout import HTML
 from kvbench.drawing.plots import Plot
 from kvbench.reports import html
-from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, own_tables, told
+from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, own_sections, told
 from kvbench.summary.side_by_side import SideBySide
 
 
@@ -47,5 +47,5 @@ def _title(side: SideBySide) -> str:
 
 def _runs(side: SideBySide) -> Iterator[_Run]:
     for run, summary in side.measured:
-        tables = tuple((heading, html.table(text)) for heading, text in own_tables(summary, HTML))
+        tables = tuple((part.heading, html.table(part.table)) for part in own_sections(summary, HTML) if part.table)
         yield _Run(side.titled(run), " · ".join(summary.title), summary.sentences, tables, summary.source, summary.path)

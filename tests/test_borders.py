@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kvbench
+from kvbench.experiments.registry import experiments
 
 PACKAGE = Path(kvbench.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -28,6 +29,8 @@ read HTTP themselves; httpx is for what is not timed."""
 NEVER = {
     "analysis": ("runners", "experiments", "cli", "reports", "workloads", "sweeps"),
     "reports": ("runners", "experiments", "cli", "workloads", "sweeps"),
+    "drawing": ("analysis", "summary", "experiments", "runs", "runners", "cli", "reports", "compare", "planning", "workloads", "sweeps"),
+    "summary": ("cli", "reports", "sweeps"),
     "workloads": ("runners", "experiments", "cli", "reports", "analysis", "sweeps"),
     "runners": ("experiments", "cli", "reports", "analysis", "sweeps"),
     "experiments": ("cli", "reports", "sweeps"),
@@ -62,6 +65,19 @@ def test_rooms_do_not_know_strangers(room: str, strangers: tuple[str, ...]) -> N
     assert files
     forbidden = tuple(f"kvbench.{stranger}" for stranger in strangers)
     assert [(file.name, name) for file in files for name in imports(file) if name.startswith(forbidden)] == []
+
+
+NAMED = ("planning/config.py", "planning/commands.py", "config/run.py", "compare/identity.py")
+"""Modules that name an experiment: a plan is of documents or of a trace, one is the default, and a run with a file of requests has times of
+its own."""
+
+
+def test_no_experiment_is_named_outside_its_room() -> None:
+    names = set(experiments())
+    rooms = (*(PACKAGE / "experiments" / name for name in names), *(PACKAGE / module for module in NAMED))
+    outside = [file for file in FILES if not any(file.is_relative_to(room) for room in rooms)]
+    nodes = ((file, node) for file in outside for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    assert [(file.name, node.value) for file, node in nodes if isinstance(node, ast.Constant) and node.value in names] == []
 
 
 def test_everything_but_the_engine_is_imported_without_torch() -> None:

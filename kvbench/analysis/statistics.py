@@ -96,3 +96,8 @@ def between_pairs(statistic: Any, baseline: _Array, own: _Array) -> Interval:
             rng=np.random.default_rng(0),
         )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def known_median(values: pd.Series[float]) -> float | None:
+    """The median, ``None`` if any value is unknown or there is none."""
+    return None if values.empty or values.isna().any() else float(values.median())

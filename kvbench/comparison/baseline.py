@@ -14,10 +14,11 @@ import pandas as pd
 
 from kvbench.analysis.latency import pass_seconds, timed
 from kvbench.analysis.request_table import pass_labels, request_frame
-from kvbench.analysis.run_info import Setup, read_setup
+from kvbench.analysis.run_view import RunView
 from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
+from kvbench.experiments.readings import view_of
 from kvbench.metrics.metric import PassRequests, total
 from kvbench.metrics.registry import metrics, of_repeat
 from kvbench.metrics.repeat import Repeat
@@ -32,7 +33,7 @@ class Cell:
     """One pass of one arm: the repeats that finished it, run by run in order, and statistics over all of them.
 
     ``requests`` has a row a request of the pass, its device, host and computed tokens; ``None`` unless they are known and the same in
-    all repeats. ``tier``: whether the arm has a tier beside the device pool (:meth:`kvbench.analysis.run_info.Setup.has_tier`).
+    all repeats. ``tier``: whether the arm has a tier beside the device pool (:meth:`kvbench.analysis.run_view.RunView.has_tier`).
     """
 
     arm: str
@@ -79,8 +80,8 @@ def reduce(run: Run, *more: Run) -> Baseline:
     runs = (run, *more)
     for other in more:
         _refuse_another_setup(run, other)
-    manifests, setup = [one.manifest for one in runs], read_setup(run.manifest)
-    exact = setup.concurrency == 1 and setup.config.get("rate") is None
+    manifests, view = [one.manifest for one in runs], view_of(run)
+    exact = view.info.concurrency == 1 and view.info.config.get("rate") is None
     return Baseline(
         source=", ".join(str(one.path) for one in runs),
         kvbench=run.manifest.get("kvbench"),
@@ -91,7 +92,7 @@ def reduce(run: Run, *more: Run) -> Baseline:
         subject=identity.subject(run.manifest),
         machine=identity.machine(run.manifest),
         software=identity.software(run.manifest),
-        cells=tuple(_cells([_Read.of(one) for one in runs], setup, exact)),
+        cells=tuple(_cells([_Read.of(one) for one in runs], view, exact)),
         runs=len(runs),
     )
 
@@ -134,9 +135,9 @@ class _Read:
         return requests[requests["repeat"].isin(self.passes[key])]
 
 
-def _cells(runs: Sequence[_Read], setup: Setup, exact: bool) -> Iterator[Cell]:
+def _cells(runs: Sequence[_Read], view: RunView, exact: bool) -> Iterator[Cell]:
     labels = {index: label for run in reversed(runs) for index, label in run.labels.items()}
-    for arm in setup.arms:
+    for arm in view.arms:
         for index in sorted(labels):
             key = (arm, index)
             finished = {number: run.finished(key) for number, run in enumerate(runs) if key in run.requests and key in run.passes}
@@ -153,7 +154,7 @@ def _cells(runs: Sequence[_Read], setup: Setup, exact: bool) -> Iterator[Cell]:
             if exact:
                 _refuse_other_tokens(f"{arm}, {labels[index]}", {runs[number].path: found for number, found in tokens.items()})
             pass_s, same = median(seconds) if seconds else None, _same(list(tokens.values()))
-            yield Cell(arm, labels[index], index, ttft, pass_s, tuple(repeats), same, setup.has_tier(arm))
+            yield Cell(arm, labels[index], index, ttft, pass_s, tuple(repeats), same, view.has_tier(arm))
 
 
 def _refuse_other_tokens(place: str, tokens: Mapping[Path, Tokens | None]) -> None:

@@ -31,10 +31,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kvbench.analysis.request_table import FIELDS
-from kvbench.analysis.run_info import read_setup
 from kvbench.analysis.statistics import Statistics
 from kvbench.comparison.baseline import TIERS, Baseline, Cell, Tokens, reduce
 from kvbench.errors import UsageError
+from kvbench.experiments.readings import reading_of
 from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run, read_run
 
@@ -146,9 +146,11 @@ def _from_json(file: _File, source: str) -> Baseline:
     if twice := [place for place in places if places.count(place) > 1]:
         raise UsageError(f"{source}: has {', '.join(twice[0])} twice, as after a merge; `kvbench baseline` writes a whole one")
     # The arms that have a tier follow from the experiment, so files of every format tell them.
-    setup = read_setup({"config": {"experiment": str(file.subject.get("experiment", "cyclic"))}})
+    judges_tiers = reading_of(str(file.subject.get("experiment"))).judges_tiers
     cells = tuple(
-        Cell(**dict(cell) | {"requests": _expanded(cell.requests), "tier": setup.has_tier(cell.arm)})  # fields of both have equal names
+        Cell(
+            **dict(cell) | {"requests": _expanded(cell.requests), "tier": judges_tiers and cell.arm != "none"}
+        )  # fields of both have equal names
         for cell in file.cells
     )
     return Baseline(source=source, **dict(file) | {"cells": cells})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvbench.analysis.statistics import geometric_mean
-from kvbench.experiments.tiers.sentences import times
+from kvbench.drawing.numbers import times
 from kvbench.metrics.metric import ComparedBy, Metric
 from kvbench.metrics.repeat import Repeat
 

@@ -9,9 +9,9 @@ from kvbench.comparison.baseline import Baseline
 from kvbench.comparison.compare import Comparison, Line
 from kvbench.comparison.thresholds import Outcome
 from kvbench.comparison.verdict import ChangeVerdict
+from kvbench.drawing import layout
 from kvbench.metrics.metric import ComparedBy, Metric, whole
 from kvbench.metrics.registry import metrics
-from kvbench.reports import layout
 
 _SHORT = {"same within noise": "same", "too few samples": "too few"}
 _LEGEND = (

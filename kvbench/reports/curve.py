@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from kvbench.experiments.tiers.sentences import milliseconds, times
-from kvbench.reports.plots import svg
-from kvbench.reports.run_plots import ARMS, WIDTH, Plot
+from kvbench.analysis.pass_rows import PassRow
+from kvbench.drawing.numbers import milliseconds, times
+from kvbench.drawing.plots import ARMS, WIDTH, Plot
+from kvbench.drawing.themed import drawn, printable, theme
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
-from kvbench.reports.themed import THEME, inline, printable
 from kvbench.summary.side_by_side import SideBySide
-from kvbench.summary.summary import PassRow
 
 ROOM = 2.0
 """How many times as high as its highest point an axis is at most: a wide interval would flatten all that there is to see."""
@@ -75,10 +73,8 @@ def curve(side: SideBySide) -> tuple[Plot, ...]:
     names = [panel.name for panel in panels]
     named = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     title, description = f"{named} by {side.heading}", _in_words(panels[0], lines, axis)
-    with mpl.rc_context(THEME):
-        figure = _figure(panels, lines, axis, side.heading)
-        figure.suptitle(printable(title), fontsize=10, x=0.01, ha="left")
-        return (Plot("curve", title, description, inline(svg(figure), "curve", title, description)),)
+    with theme():
+        return (drawn("curve", title, description, _figure(panels, lines, axis, side.heading)),)
 
 
 def axis_of(side: SideBySide) -> Axis:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from kvbench.experiments.tiers.sentences import times
+from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
+from kvbench.drawing.numbers import times
 from kvbench.planning.result import CurveRow, PassRow, Plan, Size
-from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
 
 
 def terminal(plan: Plan) -> str:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from kvbench.analysis.cache import LoadCost
+from kvbench.analysis.document_rows import DocumentRow
+from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.prediction import Agreement, Foreseen
 from kvbench.analysis.schedule import ScheduledRow
+from kvbench.analysis.source_rows import SourceRow
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
-from kvbench.experiments.tiers.sentences import times
+from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
+from kvbench.drawing.numbers import decimal, times
 from kvbench.metrics.metric import Metric, whole
 from kvbench.metrics.registry import metrics
-from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
-from kvbench.summary.summary import DocumentRow, PassRow, SourceRow, Summary
+from kvbench.summary.summary import Summary
 
 SHOWN = 10
 """Requests that differ from the prediction are listed up to so many."""
@@ -253,11 +256,6 @@ _TIERS = ["device", "host", "computed"]
 def _tiers(row: PassRow | SourceRow | DocumentRow, count: Count) -> list[str]:
     """Tokens by tier; an arm without a tier has no host column to fill, which is not the same as an unknown count."""
     return [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
-
-
-def decimal(value: float | None) -> str:
-    """A number with one decimal."""
-    return UNKNOWN if value is None else f"{value:.1f}"
 
 
 def _per_cent_of(share: float | None) -> str:

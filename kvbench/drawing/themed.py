@@ -6,10 +6,16 @@ In a page that is the page's own; a file has a background of its own, light or d
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvbench.reports.plots import STYLE
+from kvbench.drawing.plots import STYLE, Plot, svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INK, FAINT = "#010203", "#010204"
 """Drawn in these colours, text and grid take the reader's; nothing else is drawn in them."""
@@ -33,14 +39,30 @@ _FILE_STYLE = (
 )
 
 
-def inline(svg: str, name: str, title: str, description: str) -> str:
+@contextmanager
+def theme() -> Iterator[None]:
+    """Within it figures are drawn so."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(THEME), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)  # a browser has other fonts
+        yield
+
+
+def drawn(name: str, title: str, description: str, figure: Figure) -> Plot:
+    """The plot of a figure, with its title on it."""
+    figure.suptitle(printable(title), fontsize=10, x=0.01, ha="left")
+    return Plot(name, title, description, inline(svg(figure), name, title, description))
+
+
+def inline(text: str, name: str, title: str, description: str) -> str:
     """The SVG element for a page: named for screen readers, its ids its own, without what only a file needs."""
 
     def own(tag: re.Match[str]) -> str:
         text = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", tag[0])
         return text.replace(FAINT, "currentColor; stroke-opacity: 0.15").replace(INK, "currentColor")
 
-    element = re.sub(r"\s*<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    element = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     element = re.sub(r"<[^>]+>", own, element)
     told = f'<title id="{name}-title">{escape(printable(title))}</title><desc id="{name}-desc">{escape(printable(description))}</desc>'
     head, rest = element.split(">", 1)

@@ -1,28 +1,14 @@
-"""Plots, as SVG text: the same bytes for the same figures. matplotlib is imported here and nowhere else."""
+"""The plots of a plan, as SVG text: what a pool of any size hits, with and without a tier."""
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from kvbench.drawing.plots import BLUE, GREY, STYLE, svg
 from kvbench.planning.result import Plan
-
-NONE, CPU = "#8a8a8a", "#0b6bcb"
-"""Grey and blue differ in lightness too, so that they can be told apart without colours."""
-
-STYLE: Any = {
-    "svg.hashsalt": "kvbench",
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "axes.axisbelow": True,
-}
 
 
 def plan_plots(plan: Plan) -> dict[str, str]:
@@ -56,13 +42,6 @@ def pass_figure(plan: Plan, place: int) -> Figure:
 
 
 def _lines(axes: Any, pools: list[int], none: list[Any], cpu: list[Any], plan: Plan) -> None:
-    axes.plot(pools, none, color=NONE, label="no tier")
-    axes.plot(pools, cpu, color=CPU, label=f"cpu tier of {plan.host.gib:,.2f} GiB", linestyle="--")
+    axes.plot(pools, none, color=GREY, label="no tier")
+    axes.plot(pools, cpu, color=BLUE, label=f"cpu tier of {plan.host.gib:,.2f} GiB", linestyle="--")
     axes.axvline(plan.pool.tokens, color="black", linewidth=0.8, linestyle=":", label="this pool")
-
-
-def svg(figure: Figure) -> str:
-    """The figure as SVG text, without the time at which it was drawn."""
-    buffer = StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()

@@ -2,7 +2,7 @@
 
 An arm with a tier stores what it computes, so in a control it is at best as fast as the baseline. A gain counts if
 
-- it is above :data:`LEAST_GAIN` in :data:`AGREEING` of the repeats, at least :data:`LEAST_REPEATS` of them, each over the baseline's same
+- it is above :data:`LEAST_GAIN` in :data:`AGREEING` of the repeats, at least :data:`LEAST_CONTROL_REPEATS` of them, each over the baseline's same
   repeat: what hits one arm once (another program, a collection of garbage) is no gain;
 - their mean is above the noise: two standard errors, from how much each arm's p50 differs between repeats.
 
@@ -26,10 +26,9 @@ from kvbench.analysis.run_info import RunInfo, read_run_info
 from kvbench.analysis.run_view import RunView
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import view_of
-from kvbench.runs.run_folder import CONTROLS, Run, control_folder, read_run
+from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, Run, control_folder, read_run
 from kvbench.summary import validity
 
-LEAST_REPEATS = 3
 LEAST_GAIN = 0.1
 AGREEING = 0.8
 """Share of the repeats: all of three or four, four of five."""
@@ -129,7 +128,7 @@ def _rows(name: str, control: RunView) -> Iterator[ControlRow]:
 def judge(logs: npt.NDArray[np.float64]) -> Verdict:
     """The verdict on an arm: a row a repeat, the logarithms of the baseline's p50 and of its own."""
     noise = of_difference(logs)
-    if len(logs) < LEAST_REPEATS or noise is None:
+    if len(logs) < LEAST_CONTROL_REPEATS or noise is None:
         return Verdict.TOO_FEW
     gains, least = logs[:, 0] - logs[:, 1], math.log1p(LEAST_GAIN)
     agree = int((gains > least).sum()) >= math.ceil(AGREEING * len(logs))
@@ -176,7 +175,7 @@ def _unsaid(name: str, control: RunView, rows: Sequence[ControlRow]) -> Iterator
         yield f"the control {name} was not finished"
     for row in rows:
         if row.verdict == Verdict.TOO_FEW:
-            yield f"the control {name} says nothing of {row.arm}: it needs {LEAST_REPEATS} repeats, and {row.repeats} were finished"
+            yield f"the control {name} says nothing of {row.arm}: it needs {LEAST_CONTROL_REPEATS} repeats, and {row.repeats} were finished"
         elif row.verdict == Verdict.TOO_NOISY and row.noise is not None:
             remedy = "a quieter machine, or more --repeats"
             yield f"the control {name} says nothing of {row.arm}: the noise is {row.noise * 100:.0f} %; {remedy}"

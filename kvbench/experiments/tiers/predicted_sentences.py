@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_view import RunView
 from kvbench.drawing.numbers import milliseconds, times
-from kvbench.experiments.tiers.sentences import headline
-
-if TYPE_CHECKING:
-    from kvbench.experiments.tiers.reading import TierReading
+from kvbench.experiments.tiers.sentences import ReadAgain, headline
 
 
-def read(reading: TierReading, view: RunView, rows: Sequence[PassRow]) -> list[str]:
+def read(reading: ReadAgain, view: RunView, rows: Sequence[PassRow]) -> list[str]:
     """A sentence for each arm, on the pass that speaks for it; none where nothing is read again."""
     baseline = view.info.baseline
     spoken = [arm for arm in view.arms if arm != baseline or len(view.arms) == 1]
     return [sentence for arm in spoken for sentence in _of_arm(reading, rows, arm, baseline)]
 
 
-def _of_arm(reading: TierReading, rows: Sequence[PassRow], arm: str, baseline: str | None) -> Iterator[str]:
+def _of_arm(reading: ReadAgain, rows: Sequence[PassRow], arm: str, baseline: str | None) -> Iterator[str]:
     own = headline(row for row in rows if row.arm == arm and row.pass_index >= reading.first_judged)
     if own is None:
         return

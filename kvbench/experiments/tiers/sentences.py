@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
@@ -13,7 +13,6 @@ from kvbench.drawing.numbers import milliseconds, times
 if TYPE_CHECKING:  # scipy comes with it
     from kvbench.analysis.speedup import FirstRead
     from kvbench.analysis.statistics import Interval
-    from kvbench.experiments.tiers.reading import TierReading
 
 IN_ORDER = frozenset({"sequential", "repeat"})
 """Passes that read the documents in the order of the first reading."""
@@ -25,7 +24,16 @@ UNSTEADY = 0.2
 """Above this share the same work differed too much by itself for its times to say anything."""
 
 
-def read(reading: TierReading, view: RunView, rows: Sequence[PassRow], costs: Iterable[FirstRead]) -> list[str]:
+class ReadAgain(Protocol):
+    """What sentences ask of a reading."""
+
+    first_judged: ClassVar[int]
+
+    def again(self, pass_name: str) -> str:
+        """How a pass reads again, as the beginning of a sentence."""
+
+
+def read(reading: ReadAgain, view: RunView, rows: Sequence[PassRow], costs: Iterable[FirstRead]) -> list[str]:
     """One or two sentences for each arm beside the baseline."""
     if not any(row.ttft_ms.p50 is not None for row in rows):
         return ["No request gave a token, so there is nothing to read from this run."]
@@ -50,7 +58,7 @@ def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
         )
 
 
-def _of_arm(reading: TierReading, info: RunInfo, rows: Sequence[PassRow], arm: str, cost: FirstRead | None) -> Iterator[str]:
+def _of_arm(reading: ReadAgain, info: RunInfo, rows: Sequence[PassRow], arm: str, cost: FirstRead | None) -> Iterator[str]:
     own = headline(row for row in rows if row.arm == arm and row.pass_index >= reading.first_judged and row.speedup.p50 is not None)
     noise = None if cost is None else cost.noise
     gained = None

@@ -14,8 +14,8 @@ from itertools import chain
 
 from kvbench.experiments.workload import Workload
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
-from kvbench.runners.simulator.belady import Belady
 from kvbench.runners.simulator.host_tier import chunks_to_hold
+from kvbench.runners.simulator.policies.belady import Belady
 from kvbench.runners.simulator.prefixes import Prefixes
 from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, Capacity, DocumentSimulator, Footprint, TierTokens
 

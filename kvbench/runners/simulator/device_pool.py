@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kvbench.errors import UsageError
 from kvbench.runners.profiles import DeviceRules
-from kvbench.runners.simulator.eviction import Eviction, Key
-from kvbench.runners.simulator.lru import LRU
+from kvbench.runners.simulator.policies.lru import LRU
+from kvbench.runners.simulator.policies.policy import Key, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class DevicePool:
         if self.usable < 0:
             raise UsageError(f"the pool has {blocks} blocks, and the profile reserves {rules.reserved_blocks}; raise --kv-tokens")
         self._rules = rules
-        self._findable: Eviction = LRU()
+        self._findable: Policy = LRU()
         self._blank = self.usable
         self._copies: dict[Key, list[Key]] = {}
         """Of content that several blocks hold, the name of each such block, oldest first. The first one's is its key."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvbench.runners.profiles import HostRules
-from kvbench.runners.simulator.eviction import Eviction, Key
-from kvbench.runners.simulator.lru import LRU
+from kvbench.runners.simulator.policies.lru import LRU
+from kvbench.runners.simulator.policies.policy import Key, Policy
 
 
 def chunks_to_hold(chunks: int, rules: HostRules) -> int:
@@ -26,7 +26,7 @@ class HostTier:
         self.capacity = capacity
         self.chunk_tokens = chunk_tokens
         self._rules = rules
-        self._kept: Eviction = LRU()
+        self._kept: Policy = LRU()
         self.exact = True
         """Whether the hits so far are certain: not if a background job evicted, whose time nobody knows."""
 

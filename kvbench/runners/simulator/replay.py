@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kvbench.runners.simulator.belady import Belady
-from kvbench.runners.simulator.eviction import Eviction, Key
-from kvbench.runners.simulator.lru import LRU
+from kvbench.runners.simulator.policies.belady import Belady
+from kvbench.runners.simulator.policies.lru import LRU
+from kvbench.runners.simulator.policies.policy import Key, Policy
 
 
-def replay(requests: Iterable[Sequence[Key]], capacity: int, tail_first: bool, eviction: Eviction | None = None) -> int:
+def replay(requests: Iterable[Sequence[Key]], capacity: int, tail_first: bool, eviction: Policy | None = None) -> int:
     """Block hits of all requests in a cold cache: of each its leading run of blocks found; then it uses all its blocks.
 
     Args:
@@ -22,7 +22,7 @@ def replay(requests: Iterable[Sequence[Key]], capacity: int, tail_first: bool, e
         tail_first: whether a request's tail is used before its head, and so goes first.
         eviction: what goes first; LRU unless given.
     """
-    held: Eviction = LRU() if eviction is None else eviction
+    held: Policy = LRU() if eviction is None else eviction
     hits = 0
     for keys in requests:
         hits += held.leading_run(keys)
@@ -34,7 +34,7 @@ def replay(requests: Iterable[Sequence[Key]], capacity: int, tail_first: bool, e
 
 
 def most_hits(requests: Sequence[Sequence[Key]], capacity: int) -> int:
-    """The most block hits that any order of eviction could give (:class:`~kvbench.runners.simulator.belady.Belady`).
+    """The most block hits that any order of eviction could give (:class:`~kvbench.runners.simulator.policies.belady.Belady`).
 
     Args:
         requests: as for :func:`replay`.

@@ -15,8 +15,8 @@ from kvbench.errors import UsageError
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.device_pool import DevicePool
 from kvbench.runners.simulator.documents import DocumentCache
-from kvbench.runners.simulator.eviction import Key
 from kvbench.runners.simulator.host_tier import HostTier
+from kvbench.runners.simulator.policies.policy import Key
 from kvbench.runners.simulator.prefixes import Prefixes
 
 UNKNOWN_OUTPUT = -1

@@ -9,7 +9,7 @@ Key = Hashable
 """Names the content of one block or chunk, everything before it included."""
 
 
-class Eviction(Protocol):
+class Policy(Protocol):
     """A set of keys with an order in which they go. It has no size of its own: whoever uses it says when to evict."""
 
     def __len__(self) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from kvbench.runners.simulator.eviction import Key
+from kvbench.runners.simulator.policies.policy import Key
 
 
 class Belady:
-    """An :class:`~kvbench.runners.simulator.eviction.Eviction` policy for requests that are known beforehand.
+    """An :class:`~kvbench.runners.simulator.policies.policy.Policy` policy for requests that are known beforehand.
 
     No policy under which a running request's blocks stay in the pool hits more. The next use is an access, not a request: of what the
     same request uses next the tail goes before the head, without which the tail is of no use.

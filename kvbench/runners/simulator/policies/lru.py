@@ -6,11 +6,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from kvbench.runners.simulator.eviction import Key
+from kvbench.runners.simulator.policies.policy import Key
 
 
 class LRU:
-    """An :class:`~kvbench.runners.simulator.eviction.Eviction` policy; costs are linear in the keys named."""
+    """An :class:`~kvbench.runners.simulator.policies.policy.Policy` policy; costs are linear in the keys named."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[Key, None] = OrderedDict()

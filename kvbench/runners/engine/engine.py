@@ -43,7 +43,8 @@ class EngineConfig:
     ``host_tokens`` ``None``: no host tier; 0: one that holds nothing. ``swap_tokens`` ``None``: a preempted request is recomputed; else it
     is swapped to a space of that size. ``prefix_cache``: blocks of the device pool are found again. ``copy_on_write``: forks share blocks.
     ``reserve_tokens``: room for so many is kept for each request, in place of what ``allocation`` says. ``contiguous``: what a request is
-    given at once is one run. ``sample_usage``: an event each step says how slots are used.
+    given at once is one run. ``sample_usage``: an event each step says how slots are used. ``device_policy`` and ``host_policy``: names
+    of the eviction policies that say which free block that can be found, and which chunk of the host tier, goes first.
     """
 
     num_blocks: int
@@ -59,6 +60,8 @@ class EngineConfig:
     reserve_tokens: int | None = None
     contiguous: bool = False
     sample_usage: bool = False
+    device_policy: str = "lru"
+    host_policy: str = "lru"
 
 
 class Engine:
@@ -75,14 +78,17 @@ class Engine:
         """Allocates the device pool, the host tier and the swap space, and touches all.
 
         ``recovery`` ``None``: as ``config.swap_tokens`` says.
+
+        Raises:
+            UsageError: there is no policy of a name.
         """
         self.model = model
         self.config = config
         chunks, swap_blocks = (config.host_tokens or 0) // config.chunk_tokens, (config.swap_tokens or 0) // config.block_size
         device, chunk_blocks = model.network.device, config.chunk_tokens // config.block_size
         self.store = KVStore(model.shape, config.num_blocks, config.block_size, device, chunks, chunk_blocks, swap_blocks)
-        self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens)
-        self.pool = (ContiguousPool if config.contiguous else BlockPool)(config.num_blocks)
+        self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens, config.host_policy)
+        self.pool = (ContiguousPool if config.contiguous else BlockPool)(config.num_blocks, config.device_policy)
         self.cache = PrefixCache(self.pool, config.block_size, self.host, config.prefix_cache)
         self.transfer = transfer(self.store)
         self.transit = Transit(self.pool)

@@ -17,7 +17,10 @@ from typing import Any
 import torch
 
 from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.kv.block_pool import BlockPool
+from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.kv_store import KVShape, KVStore
+from kvbench.runners.engine.kv.policies.lru import LRUOrder
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
@@ -181,6 +184,8 @@ def check_invariants(engine: FakeEngine) -> None:
     free = [block for block in blocks if pool.is_free(block)]
     assert len(free) + sum(pool.references[block] > 0 for block in blocks) == pool.num_blocks
     assert (pool.free_blocks, pool.used_blocks) == (len(free), pool.num_blocks - len(free))
+    assert set(pool._blank) == {block for block in free if pool.key_of(block) is None}
+    assert len(pool._findable) == len(free) - len(pool._blank)
     assert not any(pool.references[block] for block in free)
 
     keyed = {block: key for block in blocks if (key := pool.key_of(block)) is not None}
@@ -212,8 +217,21 @@ def check_invariants(engine: FakeEngine) -> None:
 
     if engine.host is not None:
         slots = list(engine.host._slots.values())
-        assert len(engine.host) == len(set(slots)) <= engine.host.capacity
+        assert len(engine.host) == len(engine.host._kept) == len(set(slots)) <= engine.host.capacity
         assert all(0 <= slot < engine.host.capacity for slot in slots)
+
+
+def reuse_order(pool: BlockPool) -> list[int]:
+    """The free blocks of a pool under LRU, the one that is reused first in front."""
+    assert isinstance(pool._findable, LRUOrder)
+    return [*reversed(pool._blank), *(pool._block_of[key] for key in pool._findable._order)]
+
+
+def eviction_order(tier: HostTier) -> list[bytes]:
+    """The chunks of a host tier under LRU, the one that is evicted first in front."""
+    assert isinstance(tier._kept, LRUOrder)
+    assert set(tier._kept._order) == set(tier._slots)
+    return list(tier._kept._order)
 
 
 def poison(engine: Engine) -> None:

@@ -13,7 +13,7 @@ from kvbench.runners.engine.kv.transfer import Copy, HostCopies, make_transfer, 
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.scheduling.scheduler import Work
 from kvbench.testing.fake_transfer import DelayedTicket, DelayedTransfer
-from tests.runners.engine.driver import FakeEngine, check_host_content, check_invariants
+from tests.runners.engine.driver import FakeEngine, check_host_content, check_invariants, reuse_order
 from tests.runners.engine.reference import DEVICE, LOGITS, Reference, WatchedEngine, assert_equal, difference, draw
 from tests.runners.engine.scheduling.test_scheduler import tokens
 
@@ -148,7 +148,7 @@ def test_the_order_of_reuse_does_not_depend_on_how_fast_copies_are() -> None:
             engine.submit(str(number), tokens(100 * number, 21), 6)
             while engine.is_busy:
                 engine.step()
-            line.append(list(engine.pool._free))
+            line.append(reuse_order(engine.pool))
         lines.append(line)
     assert lines[0] == lines[1]
 

@@ -15,7 +15,7 @@ from itertools import chain
 from kvbench.experiments.workload import Workload
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.host_tier import chunks_to_hold
-from kvbench.runners.simulator.policies.belady import Belady
+from kvbench.runners.simulator.policies.registry import make_policy
 from kvbench.runners.simulator.prefixes import Prefixes
 from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, Capacity, DocumentSimulator, Footprint, TierTokens
 
@@ -60,8 +60,11 @@ class Study(ABC):
         unit: tokens that a pool is counted in.
         chunk: tokens that a host tier is counted in.
         watermark: share of its capacity from which the host tier evicts in the background; 1: only to make room.
+        device_policy, host_policy: names of the eviction policies.
         headline: index of the pass that speaks for re-reading: the first later one in order, else the last one.
     """
+
+    device_policy = host_policy = "lru"
 
     def __init__(self, passes: Sequence[PlannedPass], unit: int, chunk: int, watermark: float) -> None:
         self.passes, self.unit, self.chunk, self.watermark = passes, unit, chunk, watermark
@@ -111,6 +114,7 @@ class BlockStudy(Study):
     def __init__(self, device: DeviceRules, host: HostRules, workload: Workload, block_size: int, chunk_tokens: int) -> None:
         super().__init__(_prepare(workload, block_size, chunk_tokens), block_size, chunk_tokens, host.watermark)
         self._device, self._host = device, host
+        self.device_policy, self.host_policy = device.policy, host.policy
 
     def read(self, pool: int, host: int | None) -> Reading:
         """See :class:`Study`."""
@@ -145,11 +149,11 @@ class BlockStudy(Study):
     def best_hits(self, pool: int) -> int:
         """See :class:`Study`. A request leaves more blocks than it could find: its last one, and its output's."""
         wanted = [self._cacheable(footprint) for footprint in self.footprints]
-        held, hits, room = Belady(wanted), 0, pool - self._device.reserved_blocks
+        hits, room = 0, pool - self._device.reserved_blocks
+        held = make_policy("belady", room, wanted)
         for footprint, blocks in zip(self.footprints, wanted, strict=True):
             hits += held.leading_run(blocks)
-            held.use(footprint.blocks)
-            held.evict(max(0, len(held) - room))
+            held.admit(footprint.blocks, room)
         return hits * self.unit
 
     def _cold(self, pool: int, host: int | None) -> BlockSimulator:

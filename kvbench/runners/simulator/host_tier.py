@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvbench.runners.profiles import HostRules
-from kvbench.runners.simulator.policies.lru import LRU
-from kvbench.runners.simulator.policies.policy import Key, Policy
+from kvbench.runners.simulator.policies.policy import Key
+from kvbench.runners.simulator.policies.registry import make_policy
 
 
 def chunks_to_hold(chunks: int, rules: HostRules) -> int:
@@ -26,7 +26,7 @@ class HostTier:
         self.capacity = capacity
         self.chunk_tokens = chunk_tokens
         self._rules = rules
-        self._kept: Policy = LRU()
+        self._kept = make_policy(rules.policy, capacity)
         self.exact = True
         """Whether the hits so far are certain: not if a background job evicted, whose time nobody knows."""
 
@@ -62,25 +62,8 @@ class HostTier:
             return
         if self._rules.watermark < 1:
             self._store_what_fits(keys)
-        elif len(keys) <= self.capacity and self._kept.is_disjoint(keys):
-            self._make_room(len(keys))  # all at once; what is here already could be evicted before its turn, so else one by one
-            self._kept.use(keys)
-        else:
-            for key in keys:
-                self._store_one(key)
-
-    def _store_one(self, key: Key) -> None:
-        if key not in self._kept:
-            if self.capacity == 0:
-                return
-            self._make_room(1)
-        self._kept.use([key])
-
-    def _make_room(self, count: int) -> None:
-        """Evict until ``count`` more chunks fit."""
-        missing = len(self._kept) + count - self.capacity
-        if missing > 0:
-            self._kept.evict(missing)
+        elif self.capacity:
+            self._kept.store(keys, self.capacity)
 
     def _store_what_fits(self, keys: Sequence[Key]) -> None:
         """Add new chunks while there is room, a request's tail before its head in the order of eviction; then the background job."""

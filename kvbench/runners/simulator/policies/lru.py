@@ -6,14 +6,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from kvbench.runners.simulator.policies.policy import Key
+from kvbench.runners.simulator.policies.policy import Key, Policy, PolicyEntry
 
 
-class LRU:
-    """An :class:`~kvbench.runners.simulator.policies.policy.Policy` policy; costs are linear in the keys named."""
+class LRU(Policy):
+    """Costs are linear in the keys named."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[Key, None] = OrderedDict()
+        """The least recently used first."""
         self._view = dict.keys(self._keys)  # an OrderedDict's own view goes through Python's slow path for isdisjoint
 
     def __len__(self) -> int:
@@ -23,7 +24,7 @@ class LRU:
         return key in self._keys
 
     def leading_run(self, keys: Sequence[Key]) -> int:
-        """How many of the keys are held before the first one that is not."""
+        """How many of the keys are held before the first one that is not; changes nothing."""
         held = self._keys
         run = 0
         for key in keys:
@@ -33,7 +34,7 @@ class LRU:
         return run
 
     def is_disjoint(self, keys: Iterable[Key]) -> bool:
-        """Whether none of the keys is held."""
+        """Whether none of the keys is held; changes nothing."""
         return self._view.isdisjoint(keys)
 
     def use(self, keys: Sequence[Key]) -> None:
@@ -45,6 +46,10 @@ class LRU:
             else:
                 held[key] = None
 
+    def pin(self, keys: Sequence[Key]) -> None:
+        """Make these the most recently used keys: they would go only when no other is left."""
+        self.use(keys)
+
     def evict(self, count: int) -> list[Key]:
         """Remove the ``count`` least recently used keys, the oldest first."""
         held = self._keys
@@ -52,3 +57,20 @@ class LRU:
         for key in oldest:  # faster than popitem, which makes a pair for each key
             del held[key]
         return oldest
+
+    def admit(self, keys: Sequence[Key], capacity: int) -> None:
+        """Use the keys, then evict what is too much: none of them goes while another is left."""
+        self.use(keys)
+        too_many = len(self._keys) - capacity
+        if too_many > 0:
+            self.evict(too_many)
+
+    def store(self, keys: Sequence[Key], capacity: int) -> None:
+        """See :class:`~kvbench.runners.simulator.policies.policy.Policy`; all at once where no key is held yet."""
+        if len(keys) <= capacity and self.is_disjoint(keys):
+            self.admit(keys, capacity)
+        else:  # a key that is held could be evicted before its turn
+            super().store(keys, capacity)
+
+
+POLICY = PolicyEntry("lru", lambda capacity, future: LRU(), has_inclusion=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kvbench.planning.trace_plan
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.planning.config import PlanConfig
@@ -20,7 +22,7 @@ from kvbench.planning.trace_plan import TracePlan, plan_trace
 from kvbench.planning.trace_tiers import read_tiers
 from kvbench.reports import trace_plan as reports
 from kvbench.reports.trace_plots import trace_plots
-from kvbench.runners.profiles import PROFILES
+from kvbench.runners.profiles import ENGINE, PROFILES
 from kvbench.runners.simulator.simulator import Capacity, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.trace import Prompts, Trace
@@ -97,6 +99,14 @@ def test_token_ids_are_cut_into_blocks(tmp_path: Path) -> None:
     lines = [{"token_ids": [*range(40)]}, {"token_ids": [*range(40)]}, {"token_ids": [*range(40), 99]}]
     blocks = block_trace(read_trace(write_trace(tmp_path / "a.jsonl", lines)), 16)
     assert [list(ids) for ids in blocks.requests()] == [[0, 1, 2], [0, 1, 2], [0, 1, 3]]
+
+
+def test_a_profile_of_another_policy_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ENGINE.device is not None
+    fifo = replace(ENGINE, device=replace(ENGINE.device, policy="fifo"))
+    monkeypatch.setattr(kvbench.planning.trace_plan, "PROFILES", {"engine": fifo})
+    with pytest.raises(UsageError, match=r"^profile engine evicts by fifo, .* stack distances, which are lru's; use policy lru"):
+        plan(EXCERPT, profile="engine")
 
 
 # Two tiers, against the same prompts read token by token.

@@ -30,7 +30,7 @@ class Belady(Policy):
             uses.reverse()  # the next one last
         self._ends.reverse()
         self._next: dict[Key, float] = {}
-        self._pinned: set[Key] = set()
+        """Of each held key, the place of its next use; −1: it is pinned."""
         self._heap: list[tuple[float, int, Key]] = []
         self._pushed = 0
 
@@ -40,32 +40,39 @@ class Belady(Policy):
     def __contains__(self, key: Key) -> bool:
         return key in self._next
 
+    def held(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of the keys that are held, in the same order; changes nothing."""
+        return [key for key in keys if key in self._next]
+
+    def leading_run(self, keys: Sequence[Key]) -> int:
+        """How many of the keys are held before the first one that is not; changes nothing."""
+        return next((run for run, key in enumerate(keys) if key not in self._next), len(keys))
+
     def use(self, keys: Sequence[Key]) -> None:
         """The next request has come: note for each of its keys when it is used next.
 
         Raises:
             IndexError: it is one more than were announced.
         """
-        self._pinned.difference_update(keys)
-        now = self._ends.pop()
-        for key in keys:
-            uses = self._uses.get(key, [])
+        now, held, heap, uses_of = self._ends.pop(), self._next, self._heap, self._uses.get
+        for number, key in enumerate(keys, self._pushed):  # numbers, so that keys themselves are never compared
+            uses = uses_of(key, [])
             while uses and uses[-1] < now:
                 uses.pop()
-            self._next[key] = next_use = uses[-1] if uses else inf
-            self._pushed += 1  # so that keys themselves are never compared
-            heappush(self._heap, (-next_use, self._pushed, key))
+            held[key] = next_use = uses[-1] if uses else inf
+            heappush(heap, (-next_use, number, key))
+        self._pushed += len(keys)
 
     def pin(self, keys: Sequence[Key]) -> None:
-        """These held keys stay until they are used again."""
-        self._pinned.update(keys)
+        """These held keys stay until the next :meth:`use`, which names them again."""
+        self._next.update(dict.fromkeys(keys, -1))
 
     def evict(self, count: int) -> list[Key]:
         """Remove the ``count`` keys that are next used last."""
         evicted: list[Key] = []
         while len(evicted) < count:
             next_use, _, key = heappop(self._heap)
-            if self._next.get(key) == -next_use and key not in self._pinned:  # else the key was used since, or evicted
+            if self._next.get(key) == -next_use:  # else the key was used or pinned since, or evicted
                 del self._next[key]
                 evicted.append(key)
         return evicted

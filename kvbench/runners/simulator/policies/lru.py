@@ -60,17 +60,29 @@ class LRU(Policy):
 
     def admit(self, keys: Sequence[Key], capacity: int) -> None:
         """Use the keys, then evict what is too much: none of them goes while another is left."""
-        self.use(keys)
-        too_many = len(self._keys) - capacity
-        if too_many > 0:
-            self.evict(too_many)
+        held, move_to_end = self._keys, self._keys.move_to_end
+        for key in keys:
+            if key in held:
+                move_to_end(key)
+            else:
+                held[key] = None
+        if len(held) > capacity:
+            for key in list(islice(held, len(held) - capacity)):
+                del held[key]
 
     def store(self, keys: Sequence[Key], capacity: int) -> None:
-        """See :class:`~kvbench.runners.simulator.policies.policy.Policy`; all at once where no key is held yet."""
-        if len(keys) <= capacity and self.is_disjoint(keys):
+        """Use keys one after the other; each that is not held first evicts the least recently used one, if there is no room."""
+        if len(keys) <= capacity and self._view.isdisjoint(keys):
             self.admit(keys, capacity)
-        else:  # a key that is held could be evicted before its turn
-            super().store(keys, capacity)
+            return
+        held = self._keys
+        for key in keys:  # one that is held could be evicted before its turn
+            if key in held:
+                held.move_to_end(key)
+                continue
+            if len(held) >= capacity:
+                held.popitem(last=False)
+            held[key] = None
 
 
 POLICY = PolicyEntry("lru", lambda capacity, future: LRU(), has_inclusion=True)

@@ -42,6 +42,10 @@ class Policy(ABC):
 
     # The rest follows from the above. A policy may do it faster, with the same result.
 
+    def held(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of the keys that are held, pinned or not, in the same order; changes nothing."""
+        return [key for key in keys if key in self]
+
     def leading_run(self, keys: Sequence[Key]) -> int:
         """How many of the keys are held before the first one that is not; changes nothing."""
         return next((run for run, key in enumerate(keys) if key not in self), len(keys))
@@ -55,7 +59,7 @@ class Policy(ABC):
 
         If the request alone has more than that, some of its own keys are evicted afterwards. Nothing else may be pinned.
         """
-        held = [key for key in keys if key in self]
+        held = self.held(keys)
         self.pin(held)
         others = len(self) - len(held)
         self.evict(max(0, min(others, others + len(keys) - capacity)))

@@ -49,6 +49,7 @@ def test_held_is_what_was_used_less_what_was_evicted(name: str, requests: list[l
         held = (held | set(keys)) - set(evicted)
         assert len(policy) == len(held) <= capacity
         assert [key for key in range(12) if key in policy] == sorted(held, key=hash)
+        assert policy.held(range(12)) == [key for key in range(12) if key in held]
         assert policy.is_disjoint(set(range(12)) - held)
         assert policy.is_disjoint(keys) == (not held & set(keys))
         assert policy.leading_run(keys) == next((run for run, key in enumerate(keys) if key not in held), len(keys))

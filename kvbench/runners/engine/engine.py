@@ -17,7 +17,7 @@ from kvbench.runners.engine.kv.contiguous_pool import ContiguousPool
 from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.key_chain import KeyChain
 from kvbench.runners.engine.kv.kv_store import KVStore
-from kvbench.runners.engine.kv.pending_transfers import Held, Transit
+from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.prefix_cache import PrefixCache
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.kv.usage import usage
@@ -91,14 +91,14 @@ class Engine:
         self.pool = (ContiguousPool if config.contiguous else BlockPool)(config.num_blocks, config.device_policy)
         self.cache = PrefixCache(self.pool, config.block_size, self.host, config.prefix_cache)
         self.transfer = transfer(self.store)
-        self.transit = Transit(self.pool)
+        self.pending = PendingTransfers(self.pool)
         self.journal = Journal(clock, self.store.block_bytes)
         if recovery is None:
-            space = (swap_blocks, config.block_size, self.transfer, self.transit, self.journal)
+            space = (swap_blocks, config.block_size, self.transfer, self.pending, self.journal)
             recovery = Recompute() if config.swap_tokens is None else Swap(*space)
         allocation = config.allocation if config.reserve_tokens is None else reserve_each(config.reserve_tokens)
         policies = Policies(recovery, config.victim, allocation, config.copy_on_write)
-        self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.transit.reclaim, self.store.copy_block)
+        self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.pending.reclaim, self.store.copy_block)
         self._clock = clock
         self._salt = secrets.token_bytes(32)
         self._arrivals = itertools.count()
@@ -206,21 +206,21 @@ class Engine:
         if self.config.sample_usage and plan.work:
             self.journal.note("usage", None, **usage(self.scheduler))
         given += self._searches.choose()
-        self.transit.collect()
+        self.pending.collect()
         finished += self._end(given)
         self._count_evictions()
         return finished
 
     def drain(self) -> None:
         """Wait until every copy to the host tier and to the swap space has arrived."""
-        self.transit.wait()
+        self.pending.wait()
 
     def _await_transfer(self) -> None:
         """With nothing to compute, wait for what the oldest sequence waits for; it is a fault of the scheduler if there is nothing."""
         loading = [sequence.loading for sequence in self.scheduler.running if sequence.loading is not None]
         if loading:
             loading[0].ticket.wait()
-        elif self.is_busy and not self.transit.reclaim():
+        elif self.is_busy and not self.pending.reclaim():
             raise RuntimeError("requests are queued, none can run, and no transfer is under way")
 
     def _restore(self, admitted: list[Admission]) -> None:
@@ -289,7 +289,7 @@ class Engine:
         if copies:
             blocks = [block for copy in copies for block in copy.blocks]
             self.pool.acquire(blocks)
-            self.transit.hold(Held(self.transfer.store(copies), work.sequence, blocks))
+            self.pending.hold(PendingTransfer(self.transfer.store(copies), work.sequence, blocks))
             tokens = len(copies) * self.config.chunk_tokens
             self.counters.stored_tokens += tokens
             self.journal.note("store", work.sequence, tokens=tokens)
@@ -303,7 +303,7 @@ class Engine:
 
     def _finish(self, sequence: Sequence) -> None:
         """Return a finished sequence's blocks; its stores first, so that the order of reuse does not depend on a copy's speed."""
-        self.transit.wait(sequence)
+        self.pending.wait(sequence)
         slots, used = len(sequence.block_table) * self.config.block_size, sequence.computed
         self.scheduler.remove(sequence)
         self.journal.note("finish", sequence, tokens=sequence.output_tokens, slots=slots, used=used)

@@ -179,7 +179,7 @@ def check_invariants(engine: FakeEngine) -> None:
     blocks = range(pool.num_blocks)
 
     held = Counter(block for sequence in running for block in sequence.block_table)
-    pins = Counter(block for held in engine.transit.held for block in held.blocks)
+    pins = Counter(block for held in engine.pending.transfers for block in held.blocks)
     assert [pool.references[block] for block in blocks] == [held[block] + pins[block] for block in blocks]
     free = [block for block in blocks if pool.is_free(block)]
     assert len(free) + sum(pool.references[block] > 0 for block in blocks) == pool.num_blocks
@@ -257,7 +257,7 @@ def poison(engine: Engine) -> None:
 def check_host_content(engine: FakeEngine) -> None:
     """Every chunk the tier can find holds the KV of its own tokens; only true of those whose store has arrived."""
     assert engine.host is not None
-    assert not engine.transit.held
+    assert not engine.pending.transfers
     for key, slot in engine.host._slots.items():
         if key in engine.contents:
             assert engine.store.host[slot, 0, 0].flatten().tolist() == engine.contents[key]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.block_pool import BlockPool
-from kvbench.runners.engine.kv.pending_transfers import Held, Transit
+from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.transfer import SwapCopy, Transfer
 from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
@@ -21,11 +21,11 @@ class Swap:
     Transfers run in the order given, so places may be let go while a copy from or to them is under way.
     """
 
-    def __init__(self, places: int, block_size: int, transfer: Transfer, transit: Transit, journal: Journal) -> None:
+    def __init__(self, places: int, block_size: int, transfer: Transfer, pending: PendingTransfers, journal: Journal) -> None:
         self.space = BlockPool(places)
         self._block_size = block_size
         self._transfer = transfer
-        self._transit = transit
+        self._pending = pending
         self._journal = journal
         self._recompute = Recompute()
 
@@ -46,7 +46,7 @@ class Swap:
         begin_s = self._journal.clock()
         sequence.kept, sequence.kept_tokens = self.space.allocate(count), tokens
         ticket = self._transfer.store([SwapCopy(sequence.kept, blocks)])
-        self._transit.hold(Held(ticket, sequence, blocks, lambda: self._journal.swapped_out(sequence, tokens, count, begin_s)))
+        self._pending.hold(PendingTransfer(ticket, sequence, blocks, lambda: self._journal.swapped_out(sequence, tokens, count, begin_s)))
         sequence.clear()
 
     def restore(self, sequence: Sequence, first: int) -> None:
@@ -81,7 +81,7 @@ class Swap:
         """Give the new blocks up again; what was kept is still whole."""
         assert sequence.loading is not None
         self._journal.stopped_loading(sequence, sequence.loading)
-        self._transit.hold(Held(sequence.loading.ticket, sequence, sequence.block_table))
+        self._pending.hold(PendingTransfer(sequence.loading.ticket, sequence, sequence.block_table))
         sequence.loading = None
         sequence.clear()
 

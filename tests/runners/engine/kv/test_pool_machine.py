@@ -110,7 +110,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def drain(self) -> None:
         self.engine.drain()
-        assert not self.engine.transit.held
+        assert not self.engine.pending.transfers
         if self.engine.host is not None:
             check_host_content(self.engine)
 

@@ -162,7 +162,7 @@ def test_drain_completes_everything() -> None:
     assert len(slow.transfer.pending) == 3
     engine.drain()
     assert not slow.transfer.pending
-    assert not engine.transit.held
+    assert not engine.pending.transfers
     assert engine.pool.used_blocks == sum(len(sequence.block_table) for sequence in engine.scheduler.running)
     check_host_content(engine)
 
@@ -208,9 +208,9 @@ class Unpinned(WatchedEngine):
 
     def _write_through(self, work: Work) -> None:
         super()._write_through(work)
-        for held in self.transit.held:
+        for held in self.pending.transfers:
             self.pool.release(held.blocks)
-        self.transit.held = []
+        self.pending.transfers = []
 
 
 class Hasty(WatchedEngine):
@@ -218,12 +218,12 @@ class Hasty(WatchedEngine):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.transit.collect = self.let_go  # type: ignore[method-assign]
+        self.pending.collect = self.let_go  # type: ignore[method-assign]
 
     def let_go(self) -> None:
-        for held in self.transit.held:
+        for held in self.pending.transfers:
             self.pool.release(held.blocks)
-        self.transit.held = []
+        self.pending.transfers = []
 
 
 def outcome(make: type[WatchedEngine], model: Model, reference: Reference) -> float:

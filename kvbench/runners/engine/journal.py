@@ -56,7 +56,7 @@ class Journal:
     def admitted(self, sequence: Sequence, hit: Hit) -> None:
         """A sequence starts with what was found of it; a second time, that is no hit."""
         beyond = hit.tokens - hit.device_tokens
-        if sequence.kept:
+        if sequence.swap_slots:
             self.note("resume", sequence, device=hit.device_tokens, host=0, swap=beyond)
         elif sequence.device_hit is not None or sequence.output_tokens:
             self.note("resume", sequence, device=hit.device_tokens, host=beyond, swap=0)

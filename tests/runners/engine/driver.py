@@ -209,11 +209,11 @@ def check_invariants(engine: FakeEngine) -> None:
 
     if isinstance(engine.scheduler.recovery, Swap):
         space = engine.scheduler.recovery.space
-        kept = Counter(place for sequence in [*running, *waiting] for place in sequence.kept)
+        kept = Counter(place for sequence in [*running, *waiting] for place in sequence.swap_slots)
         assert space.references == [kept[place] for place in range(space.num_blocks)]  # each place has one owner, or none
         for sequence in [*running, *waiting]:
-            assert len(sequence.kept) * size - sequence.kept_tokens in range(size)
-            assert not sequence.kept or sequence.loading is not None or sequence in waiting
+            assert len(sequence.swap_slots) * size - sequence.swapped_tokens in range(size)
+            assert not sequence.swap_slots or sequence.loading is not None or sequence in waiting
 
     if engine.host is not None:
         slots = list(engine.host._slots.values())

@@ -45,7 +45,7 @@ class Work:
     @property
     def rebuilt(self) -> int:
         """Tokens of the work that had KV before a preemption."""
-        return max(min(self.end, self.sequence.reached) - self.start, 0)
+        return max(min(self.end, self.sequence.high_water) - self.start, 0)
 
     @property
     def sampled(self) -> list[Sequence]:
@@ -158,7 +158,7 @@ class Scheduler:
         """Stop a running sequence and put it in the queue; what its blocks do is the recovery policy's."""
         self.running.remove(sequence)
         self._journal.preempted(sequence)
-        sequence.reached = max(sequence.reached, sequence.computed)
+        sequence.high_water = max(sequence.high_water, sequence.computed)
         self.recovery.preempt(sequence, self.pool)
         insort(self.waiting, sequence, key=_arrival)
 
@@ -179,7 +179,7 @@ class Scheduler:
         else:
             self._wait_as_fork(child)
             return
-        child.block_table, child.computed, child.published = blocks, parent.computed, parent.published
+        child.block_table, child.computed, child.cached_blocks = blocks, parent.computed, parent.cached_blocks
         if child.device_hit is None:
             child.device_hit, child.host_hit = min(parent.computed, child.prompt_tokens), 0
         insort(self.running, child, key=_arrival)
@@ -268,7 +268,7 @@ class Scheduler:
         self.pool.acquire(hit.blocks)
         sequence.block_table = hit.blocks + self.pool.allocate(self._blocks(hit.tokens) - len(hit.blocks))
         sequence.computed = hit.tokens
-        sequence.published = len(hit.blocks)
+        sequence.cached_blocks = len(hit.blocks)
         insort(self.running, sequence, key=_arrival)
         self._journal.admitted(sequence, hit)
         plan.admitted.append(Admission(sequence, hit, self.cache.restore(sequence, hit)))

@@ -44,20 +44,20 @@ class Swap:
         pool.release(sequence.block_table[count:])
         blocks = sequence.block_table[:count]
         begin_s = self._journal.clock()
-        sequence.kept, sequence.kept_tokens = self.space.allocate(count), tokens
-        ticket = self._transfer.store([SwapCopy(sequence.kept, blocks)])
+        sequence.swap_slots, sequence.swapped_tokens = self.space.allocate(count), tokens
+        ticket = self._transfer.store([SwapCopy(sequence.swap_slots, blocks)])
         self._pending.hold(PendingTransfer(ticket, sequence, blocks, lambda: self._journal.swapped_out(sequence, tokens, count, begin_s)))
         sequence.clear()
 
     def restore(self, sequence: Sequence, first: int) -> None:
         """Begin to copy the kept blocks back, but for those the prefix cache found."""
-        places = sequence.kept[first:]
+        places = sequence.swap_slots[first:]
         if not places:
             self._let_go(sequence)
             return
         begin_s = self._journal.clock()
-        ticket = self._transfer.load([SwapCopy(places, sequence.block_table[first : len(sequence.kept)])])
-        sequence.loading = Loading(ticket, begin_s, sequence.kept_tokens - first * self._block_size, len(places))
+        ticket = self._transfer.load([SwapCopy(places, sequence.block_table[first : len(sequence.swap_slots)])])
+        sequence.loading = Loading(ticket, begin_s, sequence.swapped_tokens - first * self._block_size, len(places))
 
     def ready(self, sequence: Sequence) -> bool:
         """Whether the copy back has ended; its places are let go then."""
@@ -86,5 +86,5 @@ class Swap:
         sequence.clear()
 
     def _let_go(self, sequence: Sequence) -> None:
-        self.space.release(sequence.kept)
-        sequence.kept, sequence.kept_tokens = [], 0
+        self.space.release(sequence.swap_slots)
+        sequence.swap_slots, sequence.swapped_tokens = [], 0

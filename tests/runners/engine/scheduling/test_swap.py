@@ -185,7 +185,7 @@ def test_others_go_on_while_one_is_on_its_way_back() -> None:
     assert (a.output_tokens, b.output_tokens) == (5, 1)
     transfer.complete()
     engine.step()
-    assert (a.output_tokens, b.output_tokens, b.kept) == (6, 2, [])
+    assert (a.output_tokens, b.output_tokens, b.swap_slots) == (6, 2, [])
     run_to_the_end(engine, [a, b])
 
 
@@ -266,11 +266,11 @@ def test_cancelling_in_any_state_leaks_no_block(state: str, prefix_cache: bool) 
         engine.churn(engine.pool.free_blocks)
         engine.step()
     seen = {
-        "waiting": gone in engine.scheduler.waiting and not gone.kept,
+        "waiting": gone in engine.scheduler.waiting and not gone.swap_slots,
         "prefilling": gone in engine.scheduler.running and 0 < gone.computed < 13,
         "decoding": gone in engine.scheduler.running and gone.output_tokens > 0 and gone.loading is None,
-        "swapping out": bool(gone.kept) and any(held.sequence is gone for held in engine.pending.transfers),
-        "swapped": bool(gone.kept) and gone in engine.scheduler.waiting and not engine.pending.transfers,
+        "swapping out": bool(gone.swap_slots) and any(held.sequence is gone for held in engine.pending.transfers),
+        "swapped": bool(gone.swap_slots) and gone in engine.scheduler.waiting and not engine.pending.transfers,
         "restoring": gone.loading is not None,
     }
     assert seen[state]

@@ -17,7 +17,7 @@ from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.policies.registry import make_policy
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, Capacity, DocumentSimulator, Footprint, TierTokens
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, CacheSizes, DocumentSimulator, Footprint, TierTokens
 
 IN_ORDER = ("sequential", "repeat")
 
@@ -158,7 +158,7 @@ class BlockStudy(Study):
 
     def _cold(self, pool: int, host: int | None) -> BlockSimulator:
         """A simulator that has read nothing; sizes as for :meth:`read`."""
-        capacity = Capacity(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
+        capacity = CacheSizes(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
         return BlockSimulator(self._device, self._host, capacity)
 
     def _blocks(self, footprint: Footprint) -> int:
@@ -183,7 +183,7 @@ class DocumentStudy(Study):
 
     def read(self, pool: int, host: int | None) -> Reading:
         """See :class:`Study`."""
-        simulator = DocumentSimulator(Capacity(pool, 1, host))
+        simulator = DocumentSimulator(CacheSizes(pool, 1, host))
         passes = tuple(
             tuple(simulator.read(range(footprint.prompt_tokens), 0, document) for document, footprint in item.requests)
             for item in self.passes

@@ -16,7 +16,7 @@ from kvbench.planning.config import PlanConfig
 from kvbench.planning.inclusion import check_stack_distances
 from kvbench.planning.trace_accesses import block_trace
 from kvbench.planning.trace_tiers import AtPool, read_tiers
-from kvbench.planning.windows import Timeline, Window
+from kvbench.planning.windows import ReuseTimes, Window
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.block_trace import Integers
 from kvbench.runners.simulator.replay import most_hits
@@ -101,7 +101,7 @@ def plan_trace(config: PlanConfig) -> TracePlan:
 
     capacity = None if config.kv_tokens == "auto" else config.kv_tokens // block_size
     at_pool, tokens = (None, None) if capacity is None else read_tiers(config, trace, outputs, size)
-    timeline = None if trace.times_s is None else Timeline(trace.times_s, blocks, needed, previous)
+    timeline = None if trace.times_s is None else ReuseTimes(trace.times_s, blocks, needed, previous)
     return TracePlan(
         trace=trace.name,
         profile=config.profile,

@@ -13,7 +13,7 @@ from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import footprints
 from kvbench.runners.profiles import PROFILES, HostRules
 from kvbench.runners.simulator.host_tier import chunks_to_hold
-from kvbench.runners.simulator.simulator import BlockSimulator, Capacity, Footprint, TierTokens
+from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens
 from kvbench.workloads.trace import Trace
 
 
@@ -76,7 +76,7 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
         host_tokens = _roomy(prints(), host, chunk) * chunk
     arms = []
     for name, tier in (("none", None), ("cpu", host_tokens)):
-        simulator = BlockSimulator(device, host, Capacity(config.kv_tokens, size, tier, chunk))
+        simulator = BlockSimulator(device, host, CacheSizes(config.kv_tokens, size, tier, chunk))
         read = [None if item is None else simulator.run(item) for item in prints()]
         arms.append(Arm(name, tier, *_sums(read), simulator.exact))
     return AtPool(config.kv_tokens, size, chunk, fits.count(False), tuple(arms)), read

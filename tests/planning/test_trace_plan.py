@@ -23,7 +23,7 @@ from kvbench.planning.trace_tiers import read_tiers
 from kvbench.reports import trace_plan as reports
 from kvbench.reports.trace_plots import trace_plots
 from kvbench.runners.profiles import ENGINE, PROFILES
-from kvbench.runners.simulator.simulator import Capacity, PromptSimulator, TierTokens
+from kvbench.runners.simulator.simulator import CacheSizes, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.trace import Prompts, Trace
 from tests.traces import EXCERPT, hashed, mooncake_file, read_trace, write_trace
@@ -156,7 +156,7 @@ def test_tiers_are_what_the_simulator_reads_token_by_token(
     expected: dict[str, list[TierTokens | None]] = {}
     room = pool // block_size - rules.device.reserved_blocks
     for arm, tier in (("none", None), ("cpu", host)):
-        simulator = PromptSimulator(rules.device, rules.host, Capacity(pool, block_size, tier, chunk_blocks * block_size))
+        simulator = PromptSimulator(rules.device, rules.host, CacheSizes(pool, block_size, tier, chunk_blocks * block_size))
         expected[arm] = [
             simulator.read(made[index], output) if -(-(len(made[index]) + output - 1) // block_size) <= room else None
             for index, output in enumerate(outputs)

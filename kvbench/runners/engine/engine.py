@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from kvbench.errors import UsageError
-from kvbench.runners.engine.journal import Counters, Journal
+from kvbench.runners.engine.journal import EngineCounters, Journal
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.contiguous_pool import ContiguousPool
 from kvbench.runners.engine.kv.host_tier import HostTier
@@ -105,7 +105,7 @@ class Engine:
         self._searches = Searches(self.scheduler, clock)
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EngineCounters:
         """What was done since the cold start."""
         return self.journal.counters
 

@@ -11,7 +11,7 @@ from kvbench.runners.engine.scheduling.stall import OpenStall
 
 
 @dataclass(slots=True)
-class Counters:
+class EngineCounters:
     """What the engine has done since its cold start; every number only grows."""
 
     steps: int = 0
@@ -43,7 +43,7 @@ class Journal:
     """Counters, events, and what a sequence remembers of its own preemptions."""
 
     def __init__(self, clock: Callable[[], float], block_bytes: int) -> None:
-        self.counters = Counters()
+        self.counters = EngineCounters()
         self.events: list[dict[str, object]] = []
         self.clock = clock
         self._block_bytes = block_bytes

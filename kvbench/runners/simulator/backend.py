@@ -17,7 +17,7 @@ from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.calibration import complete, describe_fit
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import read_run
@@ -126,7 +126,7 @@ class SimulatorBackend:
     def start(self, arm: ColdStart, clock: Clock) -> SimulatorRunner:
         """A cold simulator, with a clock of its own."""
         pool = self.capacity
-        capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
+        capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
         return SimulatorRunner(Predictor(self._profile, capacity, self._rates))
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ class Blank:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Duplicate:
     """A block with the content of another one."""
 
     key: Key
@@ -110,7 +110,7 @@ class DevicePool:
         blank = min(count, self._blank)
         self._blank -= blank
         for name in self._findable.evict(count - blank):
-            key = name.key if isinstance(name, Copy) else name
+            key = name.key if isinstance(name, Duplicate) else name
             if key in self._copies:
                 self._copies[key].remove(name)
                 if self._copies[key] in ([], [key]):
@@ -123,7 +123,7 @@ class DevicePool:
         if not self._rules.keeps_duplicates:
             return self._new_blank()
         self._made += 1
-        copy = Copy(key, self._made)
+        copy = Duplicate(key, self._made)
         self._copies.setdefault(key, [key]).append(copy)
         return copy
 

@@ -19,7 +19,7 @@ def chunks_to_hold(chunks: int, rules: HostRules) -> int:
     return capacity
 
 
-class HostTier:
+class ChunkTier:
     """Room for ``capacity`` chunks under a profile's rules; positions are tokens from the start of the prompt."""
 
     def __init__(self, capacity: int, chunk_tokens: int, rules: HostRules) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kvbench.runners.engine.kv.policies.registry import policies
 from kvbench.runners.profiles import ENGINE, Profile
-from kvbench.runners.simulator.simulator import Capacity, TierTokens, make_simulator
+from kvbench.runners.simulator.simulator import CacheSizes, TierTokens, make_simulator
 from tests.runners.engine.driver import FakeEngine, expected
 
 ALPHABET = 2048
@@ -44,7 +44,7 @@ def measured(workload: Workload, **policies: Any) -> Hits:
 
 def predicted(workload: Workload, profile: Profile = ENGINE, outputs_known: bool = True) -> Hits:
     """Tokens by tier as the simulator has them."""
-    capacity = Capacity(workload.blocks * workload.block, workload.block, workload.host, workload.chunk)
+    capacity = CacheSizes(workload.blocks * workload.block, workload.block, workload.host, workload.chunk)
     simulator = make_simulator(profile, capacity)
     return [
         simulator.read(prompt, output, output=expected(prompt, output, ALPHABET) if outputs_known else None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from kvbench.experiments.workload import Workload
+from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.policies.registry import make_policy
@@ -163,7 +164,7 @@ class BlockStudy(Study):
 
     def _blocks(self, footprint: Footprint) -> int:
         """That a request takes in the end."""
-        return -(-footprint.kv_tokens // self.unit)
+        return ceil_div(footprint.kv_tokens, self.unit)
 
     def _cacheable(self, footprint: Footprint) -> Sequence[object]:
         """The blocks of a prompt that can be found."""

@@ -9,6 +9,7 @@ from math import gcd
 from kvbench.config.settings import given_or
 from kvbench.config.study import DEFAULT_BLOCK_SIZE
 from kvbench.errors import UsageError
+from kvbench.models.units import ceil_div
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import footprints
 from kvbench.runners.profiles import PROFILES, HostRules
@@ -85,7 +86,7 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
 def _fits(trace: Trace, outputs: list[int], blocks: int, block_size: int) -> list[bool]:
     """Whether each request can run in a pool of so many usable blocks."""
     kv = (prompt + output - 1 for prompt, output in zip(trace.prompt_tokens, outputs, strict=True))
-    return [-(-tokens // block_size) <= blocks for tokens in kv]
+    return [ceil_div(tokens, block_size) <= blocks for tokens in kv]
 
 
 def _host_tokens(config: PlanConfig, bytes_per_token: int) -> int | None:

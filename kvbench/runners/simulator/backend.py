@@ -12,6 +12,7 @@ from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
@@ -111,7 +112,7 @@ class SimulatorBackend:
         kept, reserved = prompt_tokens, 0  # of whole documents, whose output takes no room
         if self._profile.device is not None:
             kept, reserved = prompt_tokens + output_tokens - 1, self._profile.device.reserved_blocks
-        needed = (-(-kept // block) + reserved) * block
+        needed = (ceil_div(kept, block) + reserved) * block
         if needed > self.capacity.tokens:
             raise UsageError(
                 f"{size} need a pool of {needed:,} tokens, this one has {self.capacity.tokens:,}; --kv-tokens {needed} holds it"

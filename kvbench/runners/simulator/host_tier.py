@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import HostRules
 from kvbench.runners.simulator.policies.policy import Key
 from kvbench.runners.simulator.policies.registry import make_policy
@@ -48,7 +49,7 @@ class ChunkTier:
         if start >= limit and not from_start:
             return start, start
         first = 0 if from_start else start // self.chunk_tokens
-        wanted = keys[first : -(-limit // self.chunk_tokens)]
+        wanted = keys[first : ceil_div(limit, self.chunk_tokens)]
         run = self._kept.leading_run(wanted)
         if not run:
             return start, 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kvbench.errors import UsageError
+from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.device_pool import DevicePool
 from kvbench.runners.simulator.documents import DocumentCache
@@ -120,7 +121,7 @@ class BlockSimulator:
         prompt, kv, blocks, chunks = request
         size = self.block_size
         limit = prompt - self._left_to_compute  # where a hit ends at the latest
-        device = self._pool.read(blocks, limit // size, -(-prompt // size), -(-kv // size)) * size
+        device = self._pool.read(blocks, limit // size, ceil_div(prompt, size), ceil_div(kv, size)) * size
         if self._tier is None:
             return TierTokens(device, 0, prompt - device)
         if self._ends_at_block:

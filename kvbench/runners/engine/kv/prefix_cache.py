@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.transfer import Copy
@@ -61,7 +62,7 @@ class PrefixCache:
             return slots, start
         chunk = self.host.chunk_tokens
         end = start
-        for number in range(start // chunk, min(len(sequence.chunk_keys.keys), -(-limit // chunk))):
+        for number in range(start // chunk, min(len(sequence.chunk_keys.keys), ceil_div(limit, chunk))):
             slot = self.host.find(sequence.chunk_keys.keys[number])
             if slot is None:
                 break

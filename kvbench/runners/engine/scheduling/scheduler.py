@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.prefix_cache import Hit, PrefixCache
 from kvbench.runners.engine.kv.transfer import Copy
@@ -276,7 +277,7 @@ class Scheduler:
 
     def _blocks(self, tokens: int) -> int:
         """Blocks that ``tokens`` tokens take: ⌈tokens / B⌉, one only once the last is full."""
-        return -(-tokens // self.cache.block_size)
+        return ceil_div(tokens, self.cache.block_size)
 
 
 def _arrival(sequence: Sequence) -> int:

@@ -7,6 +7,7 @@ used as they are, and only the rest is copied back.
 
 from __future__ import annotations
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
@@ -35,7 +36,7 @@ class Swap:
             self._stop_loading(sequence)
             return
         tokens = sequence.computed
-        count = -(-tokens // self._block_size)
+        count = ceil_div(tokens, self._block_size)
         if count > self.space.free_blocks:
             self._journal.swap_full(sequence, tokens)
         if count == 0 or count > self.space.free_blocks:

@@ -17,7 +17,7 @@ from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.models.shapes import SHAPES
 from kvbench.runners.profiles import VLLM
 from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
 
 DOCUMENT_MS, LOAD_MS, LOADED, DEVICE_HIT_MS = 560.0, 8.5, 4864, 30.0
@@ -47,7 +47,7 @@ def main() -> None:
     print("| arm | pass | p50 predicted | measured | error | mean predicted | measured | error |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for arm, host in (("vLLM", None), ("LMCache", 10**6)):  # a tier with room for all, as the source's had
-        predictor = Predictor(VLLM, Capacity(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
+        predictor = Predictor(VLLM, CacheSizes(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
         for plan in workload.passes:
             of_pass = [time or 0.0 for time in predictor.predict(workload.requests(arm, 0, plan)).ttft_ms]
             times |= {(arm, plan.name, document): time for document, time in zip(plan.doc_ids, of_pass, strict=True)}

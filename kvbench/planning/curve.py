@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from kvbench.errors import UsageError
-from kvbench.planning.result import CurvePass, CurveRow, Size
+from kvbench.planning.result import CurvePass, CurveRow, KVAmount
 from kvbench.planning.sizes import Pools
 from kvbench.planning.study import Reading, Study
 from kvbench.runners.simulator.simulator import TierTokens
@@ -83,7 +83,7 @@ def _row(study: Study, pool: int, host: int, rates: Rates | None, bytes_per_toke
     best = study.best_hits(pool) if shown else None
     later = range(min(1, len(study.passes) - 1), len(study.passes))
     return CurveRow(
-        pool=Size(pool * study.unit, pool * study.unit * bytes_per_token / 2**30, pool),
+        pool=KVAmount(pool * study.unit, pool * study.unit * bytes_per_token / 2**30, pool),
         shown=shown,
         passes=tuple(curve_pass(study, reading, index, rates) for index in later),
         lru_rate=reading.device_hits / prompt,

@@ -41,7 +41,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _CurveLine:
     """One arm and pass over the runs, in the order of the axis. ``baseline``: the arm is that of each of these runs."""
 
     arm: str
@@ -107,7 +107,7 @@ def _hits(row: PassRow) -> float | None:
     return None if rate is None else rate * 100
 
 
-def _lines(side: SideBySide, axis: Axis) -> list[_Line]:
+def _lines(side: SideBySide, axis: Axis) -> list[_CurveLine]:
     found: dict[tuple[str, str], list[tuple[float, PassRow, bool]]] = {}
     for run, summary in side.measured:
         for row in summary.passes:
@@ -115,18 +115,18 @@ def _lines(side: SideBySide, axis: Axis) -> list[_Line]:
     lines = []
     for (arm, label), items in found.items():
         places, rows, baseline = zip(*sorted(items, key=lambda item: item[0]), strict=True)
-        lines.append(_Line(arm, label, all(baseline), places, rows))
+        lines.append(_CurveLine(arm, label, all(baseline), places, rows))
     return lines
 
 
-def _known(line: _Line, panel: _Panel) -> list[tuple[float, float, PassRow]]:
+def _known(line: _CurveLine, panel: _Panel) -> list[tuple[float, float, PassRow]]:
     """Places, values and rows of a line where the value is known; a baseline's speedup over itself tells nothing."""
     if panel.name == SPEEDUP and line.baseline:
         return []
     return [(place, value, row) for place, row in zip(line.places, line.rows, strict=True) if (value := panel.value(row)) is not None]
 
 
-def _figure(panels: Sequence[_Panel], lines: Sequence[_Line], axis: Axis, heading: str) -> Figure:
+def _figure(panels: Sequence[_Panel], lines: Sequence[_CurveLine], axis: Axis, heading: str) -> Figure:
     figure = Figure(figsize=(WIDTH, 0.9 + 2.3 * len(panels)), layout="constrained")
     drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     arms, passes = (list(dict.fromkeys(names)) for names in zip(*((line.arm, line.pass_label) for line in lines), strict=True))
@@ -143,7 +143,7 @@ def _figure(panels: Sequence[_Panel], lines: Sequence[_Line], axis: Axis, headin
     return figure
 
 
-def _draw(axes: Any, panel: _Panel, line: _Line, arm: int, index: int, joined: bool) -> None:
+def _draw(axes: Any, panel: _Panel, line: _CurveLine, arm: int, index: int, joined: bool) -> None:
     """A line, dashed by pass and coloured by arm; categories have nothing between them, so their points are not joined."""
     known = _known(line, panel)
     if not known:
@@ -171,7 +171,7 @@ def _scale(axes: Any, axis: Axis, heading: str) -> None:
     axes.set_xticks(list(axis.labels), names, rotation=30 if tilted else 0, ha="right" if tilted else "center")
 
 
-def _in_words(panel: _Panel, lines: Sequence[_Line], axis: Axis) -> str:
+def _in_words(panel: _Panel, lines: Sequence[_CurveLine], axis: Axis) -> str:
     parts = []
     for line in lines:
         if told := [f"{panel.words(value)} at {axis.labels[place]}" for place, value, _ in _known(line, panel)]:

@@ -2,8 +2,8 @@
 
 An arm with a tier stores what it computes, so in a control it is at best as fast as the baseline. A gain counts if
 
-- it is above :data:`LEAST_GAIN` in :data:`AGREEING` of the repeats, at least :data:`LEAST_CONTROL_REPEATS` of them, each over the baseline's same
-  repeat: what hits one arm once (another program, a collection of garbage) is no gain;
+- it is above :data:`LEAST_GAIN` in :data:`AGREEING` of the repeats, at least :data:`LEAST_CONTROL_REPEATS` of them, each over the
+  baseline's same repeat: what hits one arm once (another program, a collection of garbage) is no gain;
 - their mean is above the noise: two standard errors, from how much each arm's p50 differs between repeats.
 
 `benchmarks/control_errors.py` measures how often that is wrong.

@@ -20,7 +20,7 @@ from kvbench.planning.plan import make_plan
 from kvbench.planning.result import Plan
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import read_manifest, read_run, set_status
 from kvbench.session import session
@@ -56,7 +56,7 @@ def test_the_passes_are_those_that_a_run_carries(profile: str) -> None:
     workload = make_cyclic(config, DEFAULT_DOCS, 2048, Path("none"))
     rates = Rates(8700.0, 570_000.0, 30.0)
     for arm, host in (("none", None), ("cpu", made.host.tokens)):
-        predictor = Predictor(PROFILES[profile], Capacity(DEFAULT_KV_TOKENS, 16, host, 256), rates)
+        predictor = Predictor(PROFILES[profile], CacheSizes(DEFAULT_KV_TOKENS, 16, host, 256), rates)
         for row, item in zip([row for row in made.passes if row.arm == arm], workload.passes, strict=True):
             expected = predictor.predict(workload.requests(arm, 0, item)).to_json()
             assert (row.device, row.host or 0, row.computed) == (expected["device"], expected["host"], expected["computed"])

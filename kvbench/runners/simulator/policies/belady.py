@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
 
-from kvbench.runners.simulator.eviction import Key
+from kvbench.runners.simulator.policies.policy import Key, Policy, PolicyEntry
 
 
-class Belady:
-    """An :class:`~kvbench.runners.simulator.eviction.Eviction` policy for requests that are known beforehand.
+class Belady(Policy):
+    """For requests that are known beforehand: each call of :meth:`use` is one of them.
 
     No policy under which a running request's blocks stay in the pool hits more. The next use is an access, not a request: of what the
     same request uses next the tail goes before the head, without which the tail is of no use.
@@ -30,9 +30,9 @@ class Belady:
             uses.reverse()  # the next one last
         self._ends.reverse()
         self._next: dict[Key, float] = {}
+        """Of each held key, the place of its next use; −1: it is pinned."""
         self._heap: list[tuple[float, int, Key]] = []
         self._pushed = 0
-        self._in_use: frozenset[Key] = frozenset()
 
     def __len__(self) -> int:
         return len(self._next)
@@ -40,43 +40,43 @@ class Belady:
     def __contains__(self, key: Key) -> bool:
         return key in self._next
 
+    def held(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of the keys that are held, in the same order; changes nothing."""
+        return [key for key in keys if key in self._next]
+
     def leading_run(self, keys: Sequence[Key]) -> int:
-        """How many of the keys are held before the first one that is not."""
+        """How many of the keys are held before the first one that is not; changes nothing."""
         return next((run for run, key in enumerate(keys) if key not in self._next), len(keys))
 
-    def is_disjoint(self, keys: Iterable[Key]) -> bool:
-        """Whether none of the keys is held."""
-        return self._next.keys().isdisjoint(keys)
-
     def use(self, keys: Sequence[Key]) -> None:
-        """The next request has come; its keys are held until the one after it comes.
+        """The next request has come: note for each of its keys when it is used next.
 
         Raises:
             IndexError: it is one more than were announced.
         """
-        self._push(self._in_use & self._next.keys())
-        self._in_use = frozenset(keys)
-        now = self._ends.pop()
-        for key in keys:
-            uses = self._uses.get(key, [])
+        now, held, heap, uses_of = self._ends.pop(), self._next, self._heap, self._uses.get
+        for number, key in enumerate(keys, self._pushed):  # numbers, so that keys themselves are never compared
+            uses = uses_of(key, [])
             while uses and uses[-1] < now:
                 uses.pop()
-            self._next[key] = uses[-1] if uses else inf
+            held[key] = next_use = uses[-1] if uses else inf
+            heappush(heap, (-next_use, number, key))
+        self._pushed += len(keys)
+
+    def pin(self, keys: Sequence[Key]) -> None:
+        """These held keys stay until the next :meth:`use`, which names them again."""
+        self._next.update(dict.fromkeys(keys, -1))
 
     def evict(self, count: int) -> list[Key]:
         """Remove the ``count`` keys that are next used last."""
         evicted: list[Key] = []
         while len(evicted) < count:
-            if not self._heap:  # only what is in use is left
-                self._push(self._in_use & self._next.keys())
-                self._in_use = frozenset()
             next_use, _, key = heappop(self._heap)
-            if self._next.get(key) == -next_use:  # else the key was used since, or evicted
+            if self._next.get(key) == -next_use:  # else the key was used or pinned since, or evicted
                 del self._next[key]
                 evicted.append(key)
         return evicted
 
-    def _push(self, keys: Iterable[Key]) -> None:
-        for key in keys:
-            self._pushed += 1  # so that keys themselves are never compared
-            heappush(self._heap, (-self._next[key], self._pushed, key))
+
+# Where several keys are never used again, which of them a cache keeps is left to chance: no inclusion.
+POLICY = PolicyEntry("belady", lambda capacity, future: Belady(future), needs_future=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kvbench.runners.base import ArmSetup, Pace, Request
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.workloads.passes import Pass
 
 
@@ -18,10 +18,10 @@ class Size(NamedTuple):
     output_tokens: int
 
 
-def place_in(plan: Pass, arm: str, repeat: int, position: int) -> Place:
+def request_key(plan: Pass, arm: str, repeat: int, position: int) -> RequestKey:
     """Where the request at a position of a pass belongs."""
     name = f"{arm}-r{repeat}-p{plan.index}-{position}"
-    return Place(arm, repeat, plan.name, plan.index, position, name, plan.doc_ids[position])
+    return RequestKey(arm, repeat, plan.name, plan.index, position, name, plan.doc_ids[position])
 
 
 class Workload(Protocol):

@@ -234,6 +234,6 @@ def _prepare(workload: Workload, block_size: int | None, chunk_tokens: int | Non
             tokens = array("q", request.prompt)
             tokens.extend([UNKNOWN_OUTPUT] * (request.output_tokens - 1))
             found = [() if units is None else units.of(tokens) for units in (blocks, chunks)]
-            requests.append((request.place.doc_id, Footprint(len(request.prompt), len(tokens), *found)))
+            requests.append((request.key.doc_id, Footprint(len(request.prompt), len(tokens), *found)))
         passes.append(PlannedPass(plan.name, label, tuple(requests)))
     return passes

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvbench.runs.records import PassTotals, Place, RequestRecord
+from kvbench.runs.records import PassTotals, RequestKey, RequestRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Request:
     ``beams`` above 0: a beam search of that width. Each answer is a record of its own, its id the request's with ``/NUMBER`` behind it.
     """
 
-    place: Place
+    key: RequestKey
     prompt: Sequence[int]
     output_tokens: int
     temperature: float = 0.0

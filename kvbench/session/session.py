@@ -154,12 +154,12 @@ def _run_pass(
         watcher.request_ended(record)
 
     totals = runner.run_pass(requests, pace, on_end)
-    place = requests[0].place
+    key = requests[0].key
     return PassRecord(
-        arm=place.arm,
-        repeat=place.repeat,
-        pass_name=place.pass_name,
-        pass_index=place.pass_index,
+        arm=key.arm,
+        repeat=key.repeat,
+        pass_name=key.pass_name,
+        pass_index=key.pass_index,
         requests=len(records),
         failed=sum(record.error is not None for record in records),
         wall_s=_wall_s(records),

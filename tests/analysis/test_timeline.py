@@ -24,7 +24,7 @@ from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.runner import EngineRunner
 from kvbench.runners.engine.scheduling.preemption import least_computed
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.runs.run_folder import read_run
 from kvbench.testing.fake_transfer import DelayedTransfer
 from tests.runners.engine.driver import FakeEngine
@@ -49,7 +49,7 @@ def lived(
     engine = FakeEngine(9, 4, budget, transfer=transfer, **options)
     runner = EngineRunner(engine, cast(Clock, engine.journal.clock))
     asked = [
-        Request(Place("arm", 0, "pass", 0, number, f"r{number}", number), [number * 5 + token for token in range(5)], output)
+        Request(RequestKey("arm", 0, "pass", 0, number, f"r{number}", number), [number * 5 + token for token in range(5)], output)
         for number in range(requests)
     ]
     lines: list[dict[str, Any]] = []

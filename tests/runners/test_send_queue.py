@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvbench.runners.base import Clock, ClosedLoop, OpenLoop, Pace, Request
 from kvbench.runners.send_queue import SendQueue
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 
 
 class FakeClock(Clock):
@@ -24,12 +24,12 @@ class FakeClock(Clock):
 
 
 def queue(count: int, pace: Pace, clock: Clock) -> SendQueue:
-    requests = [Request(Place("none", 0, "trace", 0, position, str(position), position), [1], 1) for position in range(count)]
+    requests = [Request(RequestKey("none", 0, "trace", 0, position, str(position), position), [1], 1) for position in range(count)]
     return SendQueue(requests, pace, clock)
 
 
 def sent(waiting: SendQueue, in_flight: int = 0) -> list[tuple[int, float]]:
-    return [(request.place.position, due) for request, due in waiting.due(in_flight)]
+    return [(request.key.position, due) for request, due in waiting.due(in_flight)]
 
 
 def test_a_closed_loop_keeps_so_many_in_flight_and_schedules_what_it_sends() -> None:

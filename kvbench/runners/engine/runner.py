@@ -16,14 +16,14 @@ from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.model.sampling import Sampling
 from kvbench.runners.engine.scheduling import sequence as engine_sequence
 from kvbench.runners.send_queue import SendQueue
-from kvbench.runs.records import PassTotals, Place, RequestRecord, digest
+from kvbench.runs.records import PassTotals, RequestKey, RequestRecord, digest
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
     """A request in flight, all its answers: its length, and when it was due and was sent."""
 
-    place: Place
+    key: RequestKey
     prompt_tokens: int
     due_s: float
     sent_s: float
@@ -58,7 +58,7 @@ class EngineRunner:
                 if not in_flight:
                     queue.wait()
                 for request, due in queue.due(len(set(map(id, in_flight.values())))):
-                    sent = _Sent(request.place, len(request.prompt), due, self._clock())
+                    sent = _Sent(request.key, len(request.prompt), due, self._clock())
                     in_flight |= dict.fromkeys(_submit(engine, request), sent)
                 for sequence in engine.step():
                     on_end(self._record(in_flight.pop(sequence), sequence, alone))
@@ -86,7 +86,7 @@ class EngineRunner:
         device, host = sequence.device_hit, sequence.host_hit
         known = device is not None and host is not None
         return RequestRecord(
-            place=replace(sent.place, request_id=sequence.request_id),
+            key=replace(sent.key, request_id=sequence.request_id),
             prompt_tokens=sequence.prompt_tokens,
             prompt_tokens_sent=sent.prompt_tokens,
             output_tokens=sequence.output_tokens,
@@ -111,7 +111,7 @@ class EngineRunner:
 
 def _submit(engine: Engine, request: Request) -> list[engine_sequence.Sequence]:
     """Queue a request; returns what gives its answers."""
-    asked = (request.place.request_id, list(request.prompt), request.output_tokens)
+    asked = (request.key.request_id, list(request.prompt), request.output_tokens)
     sampling = Sampling(request.temperature, request.seed)
     if request.beams:
         return engine.submit_beams(*asked, request.beams).sequences

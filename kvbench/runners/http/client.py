@@ -212,7 +212,7 @@ class _Loop:
         self._bodies[self._next] = b""
         self._next += 1
         answer = Answer(request, scheduled_s, self._take)
-        self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.place.request_id, answer))
+        self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.key.request_id, answer))
 
     # Ending.
 

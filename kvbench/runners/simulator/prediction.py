@@ -57,6 +57,6 @@ class Predictor:
             UsageError: a request does not fit the pool.
         """
         read = self._simulator.read
-        tokens = tuple(read(request.prompt, request.output_tokens, request.place.doc_id) for request in requests)
+        tokens = tuple(read(request.prompt, request.output_tokens, request.key.doc_id) for request in requests)
         times = tuple(None if self._rates is None else self._rates.ttft_ms(part) for part in tokens)
         return Prediction(self._profile.name, tokens, times, self._rates, self._simulator.exact)

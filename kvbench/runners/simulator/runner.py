@@ -59,7 +59,7 @@ def _record(request: Request, tokens: TierTokens, ttft_ms: float | None, due_s: 
     """The record of a request: its tokens, and its times where there are rates."""
     first = None if ttft_ms is None else due_s + ttft_ms / 1e3
     return RequestRecord(
-        place=request.place,
+        key=request.key,
         prompt_tokens=len(request.prompt),
         prompt_tokens_sent=len(request.prompt),
         output_tokens=request.output_tokens,

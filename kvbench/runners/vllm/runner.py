@@ -127,7 +127,7 @@ class VllmRunner:
     def _record(self, request: Request, exchange: Exchange, attribution: Attribution | None = None) -> RequestRecord:
         attribution = attribution or self._by_usage(exchange)
         return RequestRecord(
-            place=request.place,
+            key=request.key,
             prompt_tokens=exchange.prompt_tokens,
             prompt_tokens_sent=len(request.prompt),
             output_tokens=exchange.output_tokens,

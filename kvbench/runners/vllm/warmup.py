@@ -9,7 +9,7 @@ from kvbench.runners.base import ClosedLoop, Request
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.vllm.lmcache_status import await_stores, clear, reset_prefix_cache
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.workloads.draws import Draws
 
 OUTPUT_TOKENS = 4
@@ -34,7 +34,9 @@ def warm_up(client: Client, purpose: str, vocab: int, prompt_tokens: int, concur
     lengths = [prompt_tokens, *([min(BATCH_PROMPT_TOKENS, prompt_tokens)] * (concurrency if concurrency > 1 else 0))]
     requests = [
         Request(
-            Place("warm-up", 0, "warm-up", 0, number, f"warm-up-{number}", number), _tokens(purpose, number, length, vocab), OUTPUT_TOKENS
+            RequestKey("warm-up", 0, "warm-up", 0, number, f"warm-up-{number}", number),
+            _tokens(purpose, number, length, vocab),
+            OUTPUT_TOKENS,
         )
         for number, length in enumerate(lengths)
     ]

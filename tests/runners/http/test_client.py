@@ -30,7 +30,7 @@ from kvbench.runners.http.address import Address
 from kvbench.runners.http.client import Client, Load, Patience
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.http.file_limit import SPARE, allow_connections
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.testing.fake_script import MODEL, Script
 from kvbench.testing.fake_server import serving
 
@@ -40,7 +40,7 @@ Ended = list[tuple[Request, Exchange]]
 
 def requests(count: int, prompt_tokens: int = 20, output_tokens: int = 8) -> list[Request]:
     return [
-        Request(Place("none", 0, "sequential", 0, place, f"r{place}", place), list(range(place, place + prompt_tokens)), output_tokens)
+        Request(RequestKey("none", 0, "sequential", 0, place, f"r{place}", place), list(range(place, place + prompt_tokens)), output_tokens)
         for place in range(count)
     ]
 
@@ -59,8 +59,8 @@ def send(url: str, count: int = 6, pace: Pace = TWO, **options: Any) -> tuple[li
     ended: Ended = []
     options.setdefault("patience", Patience(failures=10**6))
     load = Client(url, MODEL, Clock(), **options).run(requests(count), pace, lambda *one: ended.append(one))
-    assert sorted(request.place.position for request, _ in ended) == list(range(count))
-    return [exchange for _, exchange in sorted(ended, key=lambda one: one[0].place.position)], load
+    assert sorted(request.key.position for request, _ in ended) == list(range(count))
+    return [exchange for _, exchange in sorted(ended, key=lambda one: one[0].key.position)], load
 
 
 def kinds(exchanges: list[Exchange]) -> list[str | None]:
@@ -552,8 +552,8 @@ def test_ctrl_c_between_end_and_delivery_loses_nothing() -> None:
 
         with pytest.raises(KeyboardInterrupt):
             Client(server.url, MODEL, Clock()).run(requests(8), ClosedLoop(4), on_end)
-    assert {request.place.position for request, _ in ended} <= set(range(4))
-    assert len({request.place.position for request, _ in ended}) == len(ended) >= 1
+    assert {request.key.position for request, _ in ended} <= set(range(4))
+    assert len({request.key.position for request, _ in ended}) == len(ended) >= 1
 
 
 @pytest.fixture
@@ -587,7 +587,7 @@ def test_an_error_of_whoever_is_told_ends_the_run() -> None:
     calls: list[int] = []
 
     def on_end(request: Request, _: Exchange) -> None:
-        calls.append(request.place.position)
+        calls.append(request.key.position)
         raise OSError("no space left on device")
 
     with serving() as server:

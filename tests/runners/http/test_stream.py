@@ -17,7 +17,7 @@ from kvbench.runners.http.connection import Connection, SocketCall, SocketTransp
 from kvbench.runners.http.exchange import Answer, Exchange
 from kvbench.runners.http.stream import EventStream, PromptDetails, Usage, read_chunk
 from kvbench.runners.http.transport import Failure
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_stream import Ask, answer, frames
 
@@ -82,7 +82,7 @@ class Socket:
         pass
 
 
-REQUEST = Request(Place("none", 0, "sequential", 0, 0, "r0", 0), [1, 2, 3], TOKENS)
+REQUEST = Request(RequestKey("none", 0, "sequential", 0, 0, "r0", 0), [1, 2, 3], TOKENS)
 
 
 def receive(reads: list[bytes], closed: bool = False) -> Exchange:

@@ -24,7 +24,7 @@ from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
 from kvbench.runners.simulator.simulator import Capacity
 from kvbench.runs.rates import Rates
-from kvbench.runs.records import Place, RequestRecord
+from kvbench.runs.records import RequestKey, RequestRecord
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
 from kvbench.session.watcher import Silent
@@ -127,7 +127,7 @@ def test_times_from_rates(simulate: Simulate) -> None:
 
 def requests(count: int) -> list[Request]:
     """Distinct prompts of 40 tokens."""
-    return [Request(Place("none", 0, "sequential", 0, number, f"r{number}", number), [number] * 40, 3) for number in range(count)]
+    return [Request(RequestKey("none", 0, "sequential", 0, number, f"r{number}", number), [number] * 40, 3) for number in range(count)]
 
 
 def passed(pace: Pace, rates: Rates | None) -> list[RequestRecord]:

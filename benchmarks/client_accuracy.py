@@ -29,7 +29,7 @@ from unittest import mock
 import httpx
 import numpy as np
 
-from kvbench.runners.base import Clock, ClosedLoop, Request
+from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.http import client as client_module
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.event_loop import new_event_loop
@@ -87,7 +87,7 @@ def kvbench_client(url: str, ids: list[str], scenario: Scenario) -> Sent:
             if record.ttft_ms is not None and record.error is None:
                 ttft_s[request.key.request_id] = record.ttft_ms / 1e3
 
-        return _measured(lambda: (client.run(requests, ClosedLoop(scenario.concurrency), on_end), ttft_s)[1])
+        return _measured(lambda: (client.run(ListSource(requests), ClosedLoop(scenario.concurrency), on_end), ttft_s)[1])
 
 
 def _record(request: Request, exchange: Exchange) -> RequestRecord:

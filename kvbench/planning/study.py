@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from kvbench.experiments.workload import Workload
+from kvbench.runners.base import as_source
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.belady import Belady
 from kvbench.runners.simulator.host_tier import chunks_to_hold
+from kvbench.runners.simulator.prediction import in_order
 from kvbench.runners.simulator.prefixes import Prefixes
 from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, Capacity, DocumentSimulator, Footprint, TierTokens
 
@@ -230,7 +232,7 @@ def _prepare(workload: Workload, block_size: int | None, chunk_tokens: int | Non
         seen[plan.name] = seen.get(plan.name, 0) + 1
         label = plan.name if seen[plan.name] == 1 else f"{plan.name}#{seen[plan.name]}"
         requests = []
-        for request in workload.requests("plan", 0, plan):
+        for request in in_order(as_source(workload.requests("plan", 0, plan))):
             tokens = array("q", request.prompt)
             tokens.extend([UNKNOWN_OUTPUT] * (request.output_tokens - 1))
             found = [() if units is None else units.of(tokens) for units in (blocks, chunks)]

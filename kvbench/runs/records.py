@@ -45,7 +45,10 @@ class RequestError:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """Which request of a run it is. ``doc_id`` counts documents in the order in which they are first read."""
+    """Which request of a run it is. ``doc_id`` counts documents in the order in which they are first read.
+
+    ``session`` counts the conversations of a pass, and ``turn`` the requests of one, from 0; ``None`` where the workload has none.
+    """
 
     arm: str
     repeat: int
@@ -54,6 +57,8 @@ class RequestKey:
     position: int
     request_id: str
     doc_id: int
+    session: int | None = None
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +100,12 @@ class RequestRecord:
     def to_json(self) -> dict[str, Any]:
         """The line's object: the key's fields first and flat, ``pass`` for ``pass_name``, then the rest and ``ttft_ms``.
 
+        ``session`` and ``turn`` are there only where there are any.
+
         Not by ``asdict``, which copies every time one by one: this runs between two reads of a socket.
         """
         key = {("pass" if name == "pass_name" else name): value for name, value in asdict(self.key).items()}
+        key = {name: value for name, value in key.items() if value is not None}
         line = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "key"}
         line["stalls"] = [asdict(stall) for stall in self.stalls]
         line["error"] = None if self.error is None else asdict(self.error)

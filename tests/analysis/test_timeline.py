@@ -19,7 +19,7 @@ from kvbench.analysis import timeline as names
 from kvbench.analysis.timeline import Phase, phases, timelines
 from kvbench.cli.main import main
 from kvbench.reports.timeline import label, marked, timeline_description
-from kvbench.runners.base import Clock, ClosedLoop, Request
+from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.runner import EngineRunner
@@ -53,7 +53,7 @@ def lived(
         for number in range(requests)
     ]
     lines: list[dict[str, Any]] = []
-    runner.run_pass(asked, ClosedLoop(requests), lambda record: lines.append(record.to_json()))
+    runner.run_pass(ListSource(asked), ClosedLoop(requests), lambda record: lines.append(record.to_json()))
     events = cast(list[dict[str, Any]], runner.take_events())
     return [(line, [event for event in events if event.get("request_id") == line["request_id"]]) for line in lines]
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from kvbench.experiments.cyclic.options import CyclicOptions
-from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, Request
+from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, ListSource, Request
 from kvbench.runs.records import RequestKey
 from kvbench.session.prediction import Foresight
 
@@ -39,7 +39,7 @@ def promised(profile: str, dtype: str, *requests: tuple[int, int]) -> list[bool]
         Request(RequestKey("none", 0, "sequential", index, 0, str(index), 0), [1] * prompt, output)
         for index, (prompt, output) in enumerate(requests)
     ]
-    found = [foresight.of([request], ClosedLoop(1)) for request in made]
+    found = [foresight.of(ListSource([request]), ClosedLoop(1)) for request in made]
     return [prediction is not None and prediction["exact"] for prediction in found]
 
 

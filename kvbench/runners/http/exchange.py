@@ -14,6 +14,7 @@ Kinds of error (``RequestError.kind``), each counted and none ever sent again:
 ``wrong_length``    more or fewer tokens than asked for
 ``miscounted``      the chunks' tokens do not sum to what the usage says
 ``uncounted``       the server says nowhere how many tokens it sent
+``no_ids``          the server does not say which tokens it sent, and a later prompt is to hold them
 ``timeout``         it did not end in time
 ``stopped``         cut off, because the run was stopped
 ``not_sent``        never sent, because the run was stopped or given up
@@ -71,8 +72,9 @@ class Exchange:
 class Answer:
     """Reads one answer; a :class:`kvbench.runners.http.transport.Receiver`."""
 
-    def __init__(self, request: Request, scheduled_s: float, on_end: Callable[[Answer, Exchange], None]) -> None:
-        self.request = request
+    def __init__(self, request: Request, scheduled_s: float, on_end: Callable[[Answer, Exchange], None], needs_ids: bool = False) -> None:
+        """``needs_ids``: an answer that does not tell its token ids is a failure."""
+        self.request, self._needs_ids = request, needs_ids
         self._scheduled_s, self._on_end = scheduled_s, on_end
         self._sent_s: float | None = None
         self._status: int | None = None
@@ -183,6 +185,8 @@ class Answer:
             return Failure("uncounted", f"{len(self._times)} chunks, and nothing says how many tokens are in them")
         if counts is not None and self._usage.completion_tokens not in (None, output_tokens):
             return Failure("miscounted", f"the chunks hold {_tokens(output_tokens)}, the usage says {self._usage.completion_tokens}")
+        if self._needs_ids and len(self._ids) != output_tokens:
+            return Failure("no_ids", f"the server told {len(self._ids)} token ids of {_tokens(output_tokens)} (return_token_ids)")
         if output_tokens != self.request.output_tokens:
             return Failure("wrong_length", f"{_tokens(output_tokens)}, asked for {self.request.output_tokens}")
         return None

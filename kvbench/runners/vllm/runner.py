@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvbench.errors import RunFailed
-from kvbench.runners.base import ClosedLoop, Pace, Request
+from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.vllm.counters import Scrape, contradiction, difference, tokens_by_tier
@@ -72,7 +72,7 @@ class VllmRunner:
         """The servers' command lines and environments, secrets masked."""
         return self._described
 
-    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+    def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests; see :class:`kvbench.runners.base.Runner`.
 
         At concurrency 1 the counters are read, and the stores awaited, between one request and the next, so that each is known by tier.
@@ -82,17 +82,18 @@ class VllmRunner:
             RunFailed: the server died, or the run was given up because requests kept failing. Their records were handed over.
         """
         try:
-            return self._run_pass(requests, pace, on_end)
+            return self._run_pass(source, pace, on_end)
         except RunFailed as error:
             raise RunFailed(f"given up: {self._await_death() or error}") from None
 
-    def _run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+    def _run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         before = last = self._settling.read()
         alone = pace == ClosedLoop(1)  # then the client sends no request before this has returned for the one before it
-        answered: list[Request] = []
+        answered, failed = list[Request](), False
 
         def ended(request: Request, exchange: Exchange) -> None:
-            nonlocal last
+            nonlocal last, failed
+            failed |= exchange.error is not None
             attribution = None
             try:
                 if exchange.error is None:
@@ -110,11 +111,11 @@ class VllmRunner:
                 raise
             on_end(self._record(request, exchange, attribution))
 
-        load = self._client.run(requests, pace, ended, *([] if self._watch is None else [self._watch.why_dead]))
+        load = self._client.run(source, pace, ended, *([] if self._watch is None else [self._watch.why_dead]))
         if load.gave_up is not None:
             raise RunFailed(load.gave_up)
         after = last if alone else self._settling.after(*answered)
-        return self._totals(before, after, load.lag.samples_s, failed=len(answered) < len(requests))
+        return self._totals(before, after, load.lag.samples_s, failed)
 
     def take_events(self) -> list[dict[str, object]]:
         """A server tells no events."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from kvbench.errors import RunFailed
-from kvbench.runners.base import ClosedLoop, Request
+from kvbench.runners.base import ClosedLoop, ListSource, Request
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.vllm.lmcache_status import await_stores, clear, reset_prefix_cache
@@ -40,8 +40,8 @@ def warm_up(client: Client, purpose: str, vocab: int, prompt_tokens: int, concur
         )
         for number, length in enumerate(lengths)
     ]
-    client.run(requests[:1], ClosedLoop(1), check)
-    client.run(requests[1:], ClosedLoop(concurrency), check)
+    client.run(ListSource(requests[:1]), ClosedLoop(1), check)
+    client.run(ListSource(requests[1:]), ClosedLoop(concurrency), check)
 
 
 def empty(http: httpx.Client, url: str, lmcache_url: str | None) -> None:

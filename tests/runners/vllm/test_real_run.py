@@ -9,7 +9,7 @@ import pytest
 
 from kvbench.analysis.stalls import stalls_of
 from kvbench.cli.main import main
-from kvbench.runners.base import Clock, ClosedLoop, Request
+from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
@@ -85,7 +85,9 @@ def test_requests_that_outgrow_the_pool_are_preempted_and_lose_no_token(tmp_path
 
     def send(concurrency: int) -> dict[str, list[int] | None]:
         ended: dict[str, Exchange] = {}
-        client.run(requests, ClosedLoop(concurrency), lambda request, exchange: ended.update({request.key.request_id: exchange}))
+        client.run(
+            ListSource(requests), ClosedLoop(concurrency), lambda request, exchange: ended.update({request.key.request_id: exchange})
+        )
         assert [exchange.error for exchange in ended.values()] == [None] * 8
         return {name: exchange.token_ids for name, exchange in ended.items()}
 

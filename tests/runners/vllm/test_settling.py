@@ -14,7 +14,7 @@ import pytest
 
 from kvbench.cli.main import main
 from kvbench.errors import RunFailed
-from kvbench.runners.base import Clock, ClosedLoop
+from kvbench.runners.base import Clock, ClosedLoop, ListSource
 from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.vllm import lmcache_status
 from kvbench.runners.vllm import quiesce as settling
@@ -59,7 +59,7 @@ class Driven:
             self.records.append(record)
             on_end(record)
 
-        return self._runner.run_pass(requests(count, PROMPT), pace, ended)
+        return self._runner.run_pass(ListSource(requests(count, PROMPT)), pace, ended)
 
     def tokens(self) -> list[tuple[int | None, int | None, int | None, str | None]]:
         """Of each record: device, host, computed, and by what."""
@@ -242,7 +242,7 @@ def test_one_counted_twice_is_found_by_the_usage_where_there_are_no_sources() ->
         first, other = requests(2, 700)
         shares = replace(first, prompt=[*first.prompt[:300], *range(5000, 5400)])
         for request in (first, other, shares):
-            runner.run_pass([request], ALONE, records.append)
+            runner.run_pass(ListSource([request]), ALONE, records.append)
     assert records[-1].computed_tokens == 700 - 256
     assert records[-1].attribution == "usage"  # 256 twice are possible in a prompt of 700
 

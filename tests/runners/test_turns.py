@@ -17,7 +17,7 @@ from kvbench.runners.base import Clock, ClosedLoop, ListSource, OpenLoop, Pace, 
 from kvbench.runners.engine.engine import Engine, EngineConfig
 from kvbench.runners.engine.model.model import Model, load_model
 from kvbench.runners.engine.runner import EngineRunner
-from kvbench.runners.http.client import Client, Load, Patience
+from kvbench.runners.http.client import Client, Patience, SendReport
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.profiles import ENGINE
 from kvbench.runners.simulator.prediction import Predictor, in_order
@@ -158,7 +158,7 @@ def test_a_prediction_is_exact_where_no_pause_lets_another_go_first(sessions: in
 # The client.
 
 
-def send(server: FakeServer, source: Any, pace: Pace, **options: Any) -> tuple[dict[str, tuple[Request, Exchange]], Load]:
+def send(server: FakeServer, source: Any, pace: Pace, **options: Any) -> tuple[dict[str, tuple[Request, Exchange]], SendReport]:
     ended: dict[str, tuple[Request, Exchange]] = {}
     client = Client(server.url, MODEL, Clock(), **options)
     load = client.run(source, pace, lambda request, exchange: ended.update({request.key.request_id: (request, exchange)}))

@@ -23,7 +23,7 @@ from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import SocketTransport
 from kvbench.runners.http.event_loop import new_event_loop
-from kvbench.runners.http.exchange import Answer, Exchange, not_sent
+from kvbench.runners.http.exchange import AnswerReader, Exchange, not_sent
 from kvbench.runners.http.file_limit import allow_connections
 from kvbench.runners.http.lag import INTERVAL_S, Lag
 from kvbench.runners.http.transport import Call, Failure, Transport
@@ -55,7 +55,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SendReport:
     """How the sending went: how late the client was, and why it stopped early (``None``: all requests were sent)."""
 
     lag: Lag
@@ -94,7 +94,7 @@ class Client:
         self._token_ids, self._cache_salt = token_ids, cache_salt
         self.patience = patience or Patience()
 
-    def run(self, source: RequestSource, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None] = lambda: None) -> Load:
+    def run(self, source: RequestSource, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None] = lambda: None) -> SendReport:
         """Send all requests that the source gives, in order, at the pace; returns when all have ended.
 
         Those that come after no other are encoded before the first is sent: encoding one would delay others' stamps. One that comes after
@@ -115,7 +115,7 @@ class Client:
         with asyncio.Runner(loop_factory=new_event_loop) as runner, _no_collection():
             return runner.run(self._run(source, Bodies(bodies, encode), pace, on_end, stop))
 
-    async def _run(self, source: RequestSource, bodies: Bodies, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None]) -> Load:
+    async def _run(self, source: RequestSource, bodies: Bodies, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None]) -> SendReport:
         transport = SocketTransport(self._address, self._clock, self._tls, self.patience.connect_s)
         try:
             await transport.open(min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else 1)
@@ -175,13 +175,13 @@ class _Loop:
         self._transport, self._clock, self._patience, self._on_end, self._stop = transport, clock, patience, on_end, stop
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._on_their_way: dict[Answer, tuple[float, Call]] = {}  # oldest first, each with when it was due
+        self._on_their_way: dict[AnswerReader, tuple[float, Call]] = {}  # oldest first, each with when it was due
         self._ended: deque[tuple[Request, Exchange]] = deque()
         self._failures = 0
         self._gave_up: str | None = None
         self._lag: list[float] = []
 
-    async def run(self) -> Load:
+    async def run(self) -> SendReport:
         """Send and wait; an exception of any callback ends it."""
         self._loop.set_exception_handler(self._broken)
         self._tick_due_s = self._clock()
@@ -194,7 +194,7 @@ class _Loop:
             while self._ended:
                 self._on_end(*self._ended.popleft())
             raise
-        return Load(Lag(self._lag), self._gave_up)
+        return SendReport(Lag(self._lag), self._gave_up)
 
     def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self._over.done():
@@ -217,12 +217,12 @@ class _Loop:
 
     def _send(self, request: Request, scheduled_s: float) -> None:
         body = self._bodies.ready.pop(request.key.request_id)
-        answer = Answer(request, scheduled_s, self._take, self._needs_ids)
+        answer = AnswerReader(request, scheduled_s, self._take, self._needs_ids)
         self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.key.request_id, answer))
 
     # Ending.
 
-    def _take(self, answer: Answer, exchange: Exchange) -> None:
+    def _take(self, answer: AnswerReader, exchange: Exchange) -> None:
         """A request has ended: the next one is sent first, and then it is delivered; unless it is alone."""
         del self._on_their_way[answer]
         self._end(answer.request, exchange)

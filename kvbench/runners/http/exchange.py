@@ -69,10 +69,12 @@ class Exchange:
         return self.token_times_s[-1] if self.token_times_s else None
 
 
-class Answer:
+class AnswerReader:
     """Reads one answer; a :class:`kvbench.runners.http.transport.Receiver`."""
 
-    def __init__(self, request: Request, scheduled_s: float, on_end: Callable[[Answer, Exchange], None], needs_ids: bool = False) -> None:
+    def __init__(
+        self, request: Request, scheduled_s: float, on_end: Callable[[AnswerReader, Exchange], None], needs_ids: bool = False
+    ) -> None:
         """``needs_ids``: an answer that does not tell its token ids is a failure."""
         self.request, self._needs_ids = request, needs_ids
         self._scheduled_s, self._on_end = scheduled_s, on_end

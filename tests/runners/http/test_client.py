@@ -27,7 +27,7 @@ from kvbench.runners.base import Clock, ClosedLoop, ListSource, OpenLoop, Pace, 
 from kvbench.runners.http import client as client_module
 from kvbench.runners.http import connection as connection_module
 from kvbench.runners.http.address import Address
-from kvbench.runners.http.client import Client, Load, Patience
+from kvbench.runners.http.client import Client, Patience, SendReport
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.http.file_limit import SPARE, allow_connections
 from kvbench.runs.records import RequestKey
@@ -54,7 +54,7 @@ def changed(script: Script) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items() if value != getattr(Script(), name)) or "plain"
 
 
-def send(url: str, count: int = 6, pace: Pace = TWO, **options: Any) -> tuple[list[Exchange], Load]:
+def send(url: str, count: int = 6, pace: Pace = TWO, **options: Any) -> tuple[list[Exchange], SendReport]:
     """Send requests; the exchanges in the order of the requests. Each was handed over exactly once."""
     ended: Ended = []
     options.setdefault("patience", Patience(failures=10**6))

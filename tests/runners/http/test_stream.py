@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvbench.runners.base import Clock, Request
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import Connection, SocketCall, SocketTransport
-from kvbench.runners.http.exchange import Answer, Exchange
+from kvbench.runners.http.exchange import AnswerReader, Exchange
 from kvbench.runners.http.stream import EventStream, PromptDetails, Usage, read_chunk
 from kvbench.runners.http.transport import Failure
 from kvbench.runs.records import RequestKey
@@ -93,7 +93,7 @@ def receive(reads: list[bytes], closed: bool = False) -> Exchange:
         transport = SocketTransport(Address("http://server", {}), Clock(), None, 1.0)
         connection = Connection(transport)
         connection.connection_made(cast(asyncio.Transport, Socket()))
-        call = SocketCall(transport, b"", Answer(REQUEST, 0.0, lambda _, exchange: ended.append(exchange)))
+        call = SocketCall(transport, b"", AnswerReader(REQUEST, 0.0, lambda _, exchange: ended.append(exchange)))
         call.start(connection)
         for number, data in enumerate(reads):
             connection.take(float(number), data)
@@ -112,7 +112,7 @@ def test_sockets_are_stamped_before_any_of_them_is_parsed() -> None:
         def __call__(self) -> float:
             return self.now
 
-    class Slow(Answer):
+    class Slow(AnswerReader):
         def body(self, time_s: float, data: bytes) -> Failure | None:
             clock.now += 1.0  # what parsing takes
             return super().body(time_s, data)

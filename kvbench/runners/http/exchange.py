@@ -32,7 +32,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench.runners.base import Request
-from kvbench.runners.http.stream import DONE, Choice, EventStream, Usage, read_chunk, read_error
+from kvbench.runners.http.endpoints.chunk import Choice, Usage, read_chunk, read_error
+from kvbench.runners.http.stream import DONE, EventStream
 from kvbench.runners.http.transport import Failure
 from kvbench.runs.records import RequestError
 

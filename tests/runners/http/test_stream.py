@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from kvbench.runners.base import Clock, Request
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import Connection, SocketCall, SocketTransport
+from kvbench.runners.http.endpoints.chunk import PromptDetails, Usage, read_chunk
 from kvbench.runners.http.exchange import AnswerReader, Exchange
-from kvbench.runners.http.stream import EventStream, PromptDetails, Usage, read_chunk
+from kvbench.runners.http.stream import EventStream
 from kvbench.runners.http.transport import Failure
 from kvbench.runs.records import RequestKey
 from kvbench.testing.fake_script import Script

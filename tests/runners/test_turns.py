@@ -18,6 +18,7 @@ from kvbench.runners.engine.engine import Engine, EngineConfig
 from kvbench.runners.engine.model.model import Model, load_model
 from kvbench.runners.engine.runner import EngineRunner
 from kvbench.runners.http.client import Client, Patience, SendReport
+from kvbench.runners.http.endpoints.completions import Completions
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.profiles import ENGINE
 from kvbench.runners.simulator.prediction import Predictor, in_order
@@ -215,13 +216,13 @@ def test_a_turn_alone_waits_until_the_one_before_it_is_handed_over() -> None:
 
 def test_bodies_of_a_list_are_encoded_before_the_first_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
-    plain = Client._body
+    plain = Completions.encode
 
-    def body(client: Client, request: Request, ids: bool) -> bytes:
+    def encode(endpoint: Completions, request: Request, **asked: Any) -> bytes:
         encoded.append(server.requests)
-        return plain(client, request, ids)
+        return plain(endpoint, request, **asked)
 
-    monkeypatch.setattr(Client, "_body", body)
+    monkeypatch.setattr(Completions, "encode", encode)
     with serving() as server:
         send(server, ListSource(talks(4).first), ClosedLoop(1))
         assert encoded == [0] * 4

@@ -1,4 +1,4 @@
-"""The timed client: sends the requests of a pass to ``/v1/completions``, at a pace, and gives back what became of each.
+"""The timed client: sends the requests of a pass to one endpoint, at a pace, and gives back what became of each.
 
 Token ids go out and nothing is ever sent twice. The client is one thread and one event loop (uvloop where there is one), so that nothing
 but its own work can delay a stamp; what it cannot help is measured (:mod:`kvbench.runners.http.lag`). Proxies of the environment are not
@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import SocketTransport
+from kvbench.runners.http.endpoints.endpoint import ENDPOINTS, Endpoint
 from kvbench.runners.http.event_loop import new_event_loop
 from kvbench.runners.http.exchange import AnswerReader, Exchange, not_sent
 from kvbench.runners.http.file_limit import allow_connections
@@ -75,6 +74,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         token_ids: bool = False,
         cache_salt: str | None = None,
+        endpoint: str = "completions",
     ) -> None:
         """Nothing is sent yet.
 
@@ -84,12 +84,14 @@ class Client:
             headers: sent with every request (``Authorization``, ...).
             tls: whom to trust, for https; ``None``: the system's authorities.
             cache_salt: vLLM's ``cache_salt`` of every request: what another salt left in any cache is not found.
+            endpoint: which one, by name; :data:`~kvbench.runners.http.endpoints.endpoint.ENDPOINTS`.
             token_ids: ask for the ids of the output, too (vLLM: ``return_token_ids``); the first chunk then carries the whole prompt.
 
         Raises:
             UsageError: not an address, or a header that HTTP cannot carry.
         """
-        self._address = Address(url, headers or {})
+        self._endpoint = ENDPOINTS[endpoint]
+        self._address = Address(url, headers or {}, self._endpoint.path)
         self._model, self._clock, self._tls = model, clock, tls
         self._token_ids, self._cache_salt = token_ids, cache_salt
         self.patience = patience or Patience()
@@ -110,7 +112,8 @@ class Client:
             KeyboardInterrupt: the user stopped it; the sockets are closed, and ``on_end`` has had every request that had ended.
         """
         allow_connections(min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else source.count)
-        encode = partial(self._body, ids=self._token_ids or source.needs_answers)
+        ids = self._token_ids or source.needs_answers
+        encode = partial(self._endpoint.encode, model=self._model, ids=ids, cache_salt=self._cache_salt)
         bodies = {request.key.request_id: encode(request) for request in source.first}
         with asyncio.Runner(loop_factory=new_event_loop) as runner, _no_collection():
             return runner.run(self._run(source, Bodies(bodies, encode), pace, on_end, stop))
@@ -119,28 +122,10 @@ class Client:
         transport = SocketTransport(self._address, self._clock, self._tls, self.patience.connect_s)
         try:
             await transport.open(min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else 1)
-            loop = _Loop(source, bodies, pace, transport, self._clock, self.patience, on_end, stop)
+            loop = _Loop(source, bodies, self._endpoint, pace, transport, self._clock, self.patience, on_end, stop)
             return await loop.run()
         finally:
             transport.close()
-
-    def _body(self, request: Request, ids: bool) -> bytes:
-        body: dict[str, Any] = {
-            "model": self._model,
-            "prompt": list(request.prompt),
-            "max_tokens": request.output_tokens,
-            "ignore_eos": True,
-            "temperature": request.temperature,
-            "stream": True,
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-        }
-        if self._cache_salt is not None:
-            body["cache_salt"] = self._cache_salt
-        if request.temperature:
-            body["seed"] = request.seed
-        if ids:
-            body["return_token_ids"] = True
-        return msgspec.json.encode(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +147,7 @@ class _Loop:
         self,
         source: RequestSource,
         bodies: Bodies,
+        endpoint: Endpoint,
         pace: Pace,
         transport: Transport,
         clock: Clock,
@@ -169,7 +155,7 @@ class _Loop:
         on_end: OnEnd,
         stop: Callable[[], str | None],
     ) -> None:
-        self._bodies, self._pace, self._needs_ids = bodies, pace, source.needs_answers
+        self._bodies, self._endpoint, self._pace, self._needs_ids = bodies, endpoint, pace, source.needs_answers
         self._queue = SendQueue(source, pace, clock)
         self._timer: asyncio.Handle | None = None
         self._transport, self._clock, self._patience, self._on_end, self._stop = transport, clock, patience, on_end, stop
@@ -217,7 +203,7 @@ class _Loop:
 
     def _send(self, request: Request, scheduled_s: float) -> None:
         body = self._bodies.ready.pop(request.key.request_id)
-        answer = AnswerReader(request, scheduled_s, self._take, self._needs_ids)
+        answer = AnswerReader(request, scheduled_s, self._take, self._endpoint, self._needs_ids)
         self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.key.request_id, answer))
 
     # Ending.

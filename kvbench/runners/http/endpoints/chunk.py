@@ -12,19 +12,7 @@ from typing import Any
 
 import msgspec
 
-
-class PromptDetails(msgspec.Struct, frozen=True):
-    """Of the prompt's tokens those that were cached, wherever (vLLM: with ``--enable-prompt-tokens-details``)."""
-
-    cached_tokens: int | None = None
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """Tokens as the server counts them; of the output, up to here."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
+from kvbench.runners.http.endpoints.endpoint import Event, Usage
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -72,16 +60,20 @@ class Chunk(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Chunk)
 
 
-def read_chunk(data: bytes) -> Chunk:
+def read_chunk(data: bytes) -> Event:
     """Read the data of an event.
 
     Raises:
         ValueError: not JSON, or not a chunk of a completion.
     """
     chunk = _decoder.decode(data)
-    if chunk.choices is None and chunk.failure is None:
+    failure = chunk.failure
+    if chunk.choices is None and failure is None:
         raise ValueError("it has neither choices nor an error")
-    return chunk
+    if not chunk.choices:
+        return Event(usage=chunk.usage, failure=failure)
+    choice = chunk.choices[0]
+    return Event(True, choice.has_text, choice.token_ids, chunk.usage, failure)
 
 
 def error_message(error: Any) -> str:

@@ -29,12 +29,12 @@ from unittest import mock
 import httpx
 import numpy as np
 
-from kvbench.runners.base import Clock, ClosedLoop, Request
+from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.http import client as client_module
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.event_loop import new_event_loop
 from kvbench.runners.http.exchange import Exchange
-from kvbench.runs.records import Place, RequestRecord
+from kvbench.runs.records import RequestKey, RequestRecord
 from lines import add_output, write_line
 
 
@@ -72,7 +72,7 @@ class Sent:
 def kvbench_client(url: str, ids: list[str], scenario: Scenario) -> Sent:
     """As a run has it: every record is a line on disk when it ends."""
     requests = [
-        Request(Place("none", 0, "sequential", 0, place, name, place), _prompt(scenario, place), scenario.tokens)
+        Request(RequestKey("none", 0, "sequential", 0, place, name, place), _prompt(scenario, place), scenario.tokens)
         for place, name in enumerate(ids)
     ]
     ttft_s: dict[str, float] = {}
@@ -85,14 +85,14 @@ def kvbench_client(url: str, ids: list[str], scenario: Scenario) -> Sent:
             file.write(json.dumps(record.to_json()) + "\n")
             file.flush()
             if record.ttft_ms is not None and record.error is None:
-                ttft_s[request.place.request_id] = record.ttft_ms / 1e3
+                ttft_s[request.key.request_id] = record.ttft_ms / 1e3
 
-        return _measured(lambda: (client.run(requests, ClosedLoop(scenario.concurrency), on_end), ttft_s)[1])
+        return _measured(lambda: (client.run(ListSource(requests), ClosedLoop(scenario.concurrency), on_end), ttft_s)[1])
 
 
 def _record(request: Request, exchange: Exchange) -> RequestRecord:
     return RequestRecord(
-        place=request.place,
+        key=request.key,
         prompt_tokens=exchange.prompt_tokens,
         prompt_tokens_sent=len(request.prompt),
         output_tokens=exchange.output_tokens,

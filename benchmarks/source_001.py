@@ -15,6 +15,7 @@ from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.models.shapes import SHAPES
+from kvbench.runners.base import ClosedLoop, ListSource
 from kvbench.runners.profiles import VLLM
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import CacheSizes
@@ -49,7 +50,8 @@ def main() -> None:
     for arm, host in (("vLLM", None), ("LMCache", 10**6)):  # a tier with room for all, as the source's had
         predictor = Predictor(VLLM, CacheSizes(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
         for plan in workload.passes:
-            of_pass = [time or 0.0 for time in predictor.predict(workload.requests(arm, 0, plan)).ttft_ms]
+            prediction = predictor.predict(ListSource(workload.requests(arm, 0, plan)), ClosedLoop(1))
+            of_pass = [time or 0.0 for time in prediction.ttft_ms]
             times |= {(arm, plan.name, document): time for document, time in zip(plan.doc_ids, of_pass, strict=True)}
             p50, average = (Figure.of(*pair) for pair in zip((median(of_pass), mean(of_pass)), MEASURED[arm, plan.name], strict=True))
             print(f"| {arm} | {plan.name} | {p50} | {average} |")

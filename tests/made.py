@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kvbench.runs.records import PassRecord, PassTotals, Place, RequestError, RequestRecord
+from kvbench.runs.records import PassRecord, PassTotals, RequestError, RequestKey, RequestRecord
 from kvbench.runs.run_folder import Run, RunFolder, read_run
 
 BLOCK, CHUNK, QUESTION, OUTPUT, DOCUMENT = 16, 256, 14, 8, 5011
@@ -96,8 +96,8 @@ class Made:
                             if written == self.stop_after:
                                 folder.finish(status, reasons)
                                 return read_run(path)
-                            place = Place(arm, repeat, name, index, position, f"{arm}-r{repeat}-p{index}-{position}", doc)
-                            record = self.edit(make_record(place, script(arm, repeat, index, position, doc), clock, self.document))
+                            key = RequestKey(arm, repeat, name, index, position, f"{arm}-r{repeat}-p{index}-{position}", doc)
+                            record = self.edit(make_record(key, script(arm, repeat, index, position, doc), clock, self.document))
                             folder.append_request(record)
                             written, clock, failed = written + 1, record.end_s, failed + (record.error is not None)
                             counters["requests"] += 1
@@ -109,12 +109,12 @@ class Made:
         return read_run(path)
 
 
-def make_record(place: Place, answer: Answer, sent: float = 0.0, document: int = DOCUMENT) -> RequestRecord:
+def make_record(key: RequestKey, answer: Answer, sent: float = 0.0, document: int = DOCUMENT) -> RequestRecord:
     """The record of an answer, sent at ``sent`` seconds; 1 ms for each output token after the first."""
     prompt = document + QUESTION
     known = answer.device is not None and answer.host is not None
     record = RequestRecord(
-        place=place,
+        key=key,
         prompt_tokens=prompt,
         prompt_tokens_sent=prompt,
         output_tokens=OUTPUT,

@@ -17,7 +17,7 @@ import pandas as pd
 
 from kvbench.analysis.run_info import LOG
 from kvbench.errors import UsageError
-from kvbench.runs.records import Place, RequestRecord
+from kvbench.runs.records import RequestKey, RequestRecord
 from kvbench.runs.run_folder import Run
 
 COLUMNS = ("ttft", "ttft_s", "arm", "pass", "repeat", "doc", "error", "prompt", "device", "host", "computed")
@@ -41,7 +41,7 @@ _NO_ERROR = _MISSING | {"false", "0", "0.0"}
 """What stands for no error, flags and counts of errors too."""
 
 _BLANK = RequestRecord(
-    Place("", 0, "", 0, 0, "", 0), None, 0, None, None, None, None, None, None, None, 0.0, None, None, None, 0.0, [], None, None
+    RequestKey("", 0, "", 0, 0, "", 0), None, 0, None, None, None, None, None, None, None, 0.0, None, None, None, 0.0, [], None, None
 ).to_json()
 
 

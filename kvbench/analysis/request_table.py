@@ -21,19 +21,21 @@ _NUMBERS = {
     "compute_ms": "compute_ms",
     "preemptions": "preemptions",
 }
-FIELDS = (*_PLACE, *_NUMBERS, "error")
+_TURNS = ["session", "turn"]
+FIELDS = (*_PLACE, *_TURNS, *_NUMBERS, "error")
 """The fields of a request line that the table is made of."""
 
 
 def request_frame(run: Run) -> pd.DataFrame:
     """The requests, with unknown numbers as NaN.
 
-    Columns: the request's place and ``failed``; ``ttft_ms``, ``restore_ms``, ``compute_ms``, ``preemptions``; the tokens ``prompt``,
-    ``device``, ``host`` and ``computed``.
+    Columns: the request's place, ``session`` and ``turn`` where the run has any, and ``failed``; ``ttft_ms``, ``restore_ms``,
+    ``compute_ms``, ``preemptions``; the tokens ``prompt``, ``device``, ``host`` and ``computed``.
     """
     # Column by column: pandas takes several times as long to find the columns of a list of objects by itself.
     place = {name: [line[name] for line in run.requests] for name in _PLACE}
     numbers = {name: np.array([line.get(field) for line in run.requests], dtype=np.float64) for field, name in _NUMBERS.items()}
+    place |= {name: [line.get(name) for line in run.requests] for name in _TURNS if any(name in line for line in run.requests)}
     return pd.DataFrame({**place, **numbers, "failed": np.array([line["error"] is not None for line in run.requests], dtype=bool)})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kvbench.runners.base import ArmSetup, Pace, Request
-from kvbench.runs.records import Place
+from kvbench.runners.base import ArmSetup, Pace, Request, RequestSource
+from kvbench.runs.records import RequestKey
 from kvbench.workloads.passes import Pass
 
 
@@ -18,31 +18,31 @@ class Size(NamedTuple):
     output_tokens: int
 
 
-def place_in(plan: Pass, arm: str, repeat: int, position: int) -> Place:
-    """Where the request at a position of a pass belongs."""
+def request_key(plan: Pass, arm: str, repeat: int, position: int, session: int | None = None, turn: int | None = None) -> RequestKey:
+    """The key of the request at a position of a pass; ``session`` and ``turn`` for a workload of conversations."""
     name = f"{arm}-r{repeat}-p{plan.index}-{position}"
-    return Place(arm, repeat, plan.name, plan.index, position, name, plan.doc_ids[position])
+    return RequestKey(arm, repeat, plan.name, plan.index, position, name, plan.doc_ids[position], session, turn)
 
 
 class Workload(Protocol):
-    """The requests of a run, the same in every arm and repeat."""
+    """The requests of a run, the same in every arm and repeat; of one with turns, what they add to the answers is."""
 
     @property
     def passes(self) -> Sequence[Pass]:
-        """In the order in which they run."""
+        """In the order in which they run. ``doc_ids`` has an entry for each request, later turns included."""
 
     @property
     def arms(self) -> Sequence[ArmSetup] | None:
         """What is compared, the baseline first; ``None``: the tiers that the configuration names."""
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> Sequence[Request]:
-        """The requests of one pass, in order."""
+    def requests(self, arm: str, repeat: int, plan: Pass) -> Sequence[Request] | RequestSource:
+        """The requests of one pass: all of them in order, or a source where one may come after another's answer."""
 
     def pace(self, plan: Pass) -> Pace | None:
-        """When the requests of one pass are sent; ``None``: the workload has no times of its own."""
+        """When the requests of one pass are sent that come after no other; ``None``: the workload has no times of its own."""
 
     def sizes(self) -> Sequence[Size]:
-        """Every distinct size of a request, or at least the largest ones."""
+        """Every distinct size of a request, later turns included, or at least the largest ones."""
 
     def working_set_tokens(self) -> int:
         """Distinct tokens that are read, common heads counted once."""

@@ -8,7 +8,7 @@ from statistics import median
 from kvbench.errors import UsageError
 from kvbench.planning.result import CurvePass, CurveRow, KVAmount
 from kvbench.planning.sizes import Pools
-from kvbench.planning.study import Reading, Study
+from kvbench.planning.study import PlannedReading, Study
 from kvbench.runners.simulator.simulator import TierTokens
 from kvbench.runs.rates import Rates
 
@@ -46,7 +46,7 @@ def curve(
     return tuple(_row(study, size, host, rates, bytes_per_token, size in shown) for size in sorted({*spaced, *shown}))
 
 
-def curve_pass(study: Study, reading: Reading, index: int, rates: Rates | None) -> CurvePass:
+def curve_pass(study: Study, reading: PlannedReading, index: int, rates: Rates | None) -> CurvePass:
     """One pass of a reading with a tier; without one the device's hits are the same."""
     found = reading.passes[index]
     prompt = sum(map(sum, found))

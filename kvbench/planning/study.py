@@ -14,9 +14,11 @@ from itertools import chain
 
 from kvbench.experiments.workload import Workload
 from kvbench.models.units import ceil_div
+from kvbench.runners.base import as_source
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.policies.registry import make_policy
+from kvbench.runners.simulator.prediction import in_order
 from kvbench.runners.simulator.prefixes import Prefixes
 from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, CacheSizes, DocumentSimulator, Footprint, TierTokens
 
@@ -33,7 +35,7 @@ class PlannedPass:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlannedReading:
     """All passes, read once from cold: prompt tokens by tier of each request, by pass. ``exact``: see the simulator's."""
 
     passes: tuple[tuple[TierTokens, ...], ...]
@@ -78,7 +80,7 @@ class Study(ABC):
         return (footprint for item in self.passes for _, footprint in item.requests)
 
     @abstractmethod
-    def read(self, pool: int, host: int | None) -> Reading:
+    def read(self, pool: int, host: int | None) -> PlannedReading:
         """Read all passes from cold; ``host`` ``None``: no host tier.
 
         Raises:
@@ -117,11 +119,11 @@ class BlockStudy(Study):
         self._device, self._host = device, host
         self.device_policy, self.host_policy = device.policy, host.policy
 
-    def read(self, pool: int, host: int | None) -> Reading:
+    def read(self, pool: int, host: int | None) -> PlannedReading:
         """See :class:`Study`."""
         simulator = self._cold(pool, host)
         passes = tuple(tuple(simulator.run(footprint) for _, footprint in item.requests) for item in self.passes)
-        return Reading(passes, simulator.exact)
+        return PlannedReading(passes, simulator.exact)
 
     @property
     def smallest_pool(self) -> int:
@@ -182,14 +184,14 @@ class DocumentStudy(Study):
         super().__init__(_prepare(workload, None, None), 1, 1, 1.0)
         self._sizes = {document: footprint.prompt_tokens for item in self.passes for document, footprint in item.requests}
 
-    def read(self, pool: int, host: int | None) -> Reading:
+    def read(self, pool: int, host: int | None) -> PlannedReading:
         """See :class:`Study`."""
         simulator = DocumentSimulator(CacheSizes(pool, 1, host))
         passes = tuple(
             tuple(simulator.read(range(footprint.prompt_tokens), 0, document) for document, footprint in item.requests)
             for item in self.passes
         )
-        return Reading(passes, simulator.exact)
+        return PlannedReading(passes, simulator.exact)
 
     @property
     def smallest_pool(self) -> int:
@@ -235,10 +237,10 @@ def _prepare(workload: Workload, block_size: int | None, chunk_tokens: int | Non
         seen[plan.name] = seen.get(plan.name, 0) + 1
         label = plan.name if seen[plan.name] == 1 else f"{plan.name}#{seen[plan.name]}"
         requests = []
-        for request in workload.requests("plan", 0, plan):
+        for request in in_order(as_source(workload.requests("plan", 0, plan))):
             tokens = array("q", request.prompt)
             tokens.extend([UNKNOWN_OUTPUT] * (request.output_tokens - 1))
             found = [() if units is None else units.of(tokens) for units in (blocks, chunks)]
-            requests.append((request.place.doc_id, Footprint(len(request.prompt), len(tokens), *found)))
+            requests.append((request.key.doc_id, Footprint(len(request.prompt), len(tokens), *found)))
         passes.append(PlannedPass(plan.name, label, tuple(requests)))
     return passes

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from kvbench.runs.records import PassTotals, Place, RequestRecord
+from kvbench.runs.records import PassTotals, RequestKey, RequestRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,69 @@ class Request:
     ``beams`` above 0: a beam search of that width. Each answer is a record of its own, its id the request's with ``/NUMBER`` behind it.
     """
 
-    place: Place
+    key: RequestKey
     prompt: Sequence[int]
     output_tokens: int
     temperature: float = 0.0
     seed: int = 0
     samples: int = 1
     beams: int = 0
+
+
+class FollowUp(NamedTuple):
+    """A request that comes after another, and how long after that one's last token, in seconds."""
+
+    request: Request
+    pause_s: float
+
+
+class RequestSource(Protocol):
+    """The requests of one pass, some of which may come after others.
+
+    A source is asked, and keeps nothing: the same end gives the same requests. So the prediction and the runner walk it each by itself.
+    """
+
+    @property
+    def count(self) -> int:
+        """Requests in all, if none fails."""
+
+    @property
+    def first(self) -> Sequence[Request]:
+        """Those that come after no other, in the order of sending; in a pass there is at least one."""
+
+    @property
+    def needs_answers(self) -> bool:
+        """Whether a later prompt holds an earlier answer. The ids of an answer are then asked for, and a request without them fails."""
+
+    def after(self, request: Request, answer: Sequence[int] | None) -> Sequence[FollowUp]:
+        """The requests that come after this one, which has ended; none after most.
+
+        Args:
+            answer: its output's token ids, of several answers the first one's. ``None``: it failed, or they are not known.
+        """
+
+
+class ListSource:
+    """A :class:`RequestSource` of requests none of which comes after another."""
+
+    needs_answers = False
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.first = requests
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return len(self.first)
+
+    def after(self, request: Request, answer: Sequence[int] | None) -> Sequence[FollowUp]:
+        """None."""
+        return ()
+
+
+def as_source(requests: Sequence[Request] | RequestSource) -> RequestSource:
+    """A list as a source; a source as it is."""
+    return ListSource(requests) if isinstance(requests, Sequence) else requests
 
 
 class Clock:
@@ -41,14 +97,20 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """A request is sent when one before it has ended: ``concurrency`` in flight."""
+    """A request is sent when one before it has ended: at most ``concurrency`` in flight.
+
+    Of those that may be sent, one that comes after another goes before one that comes after none.
+    """
 
     concurrency: int
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """Each request is sent at its own time, whatever became of those before it: seconds from the start of the pass, ascending."""
+    """Each request that comes after no other has a time of its own, in seconds from the start of the pass, ascending.
+
+    It is sent then, whatever became of those before it; one that comes after another is sent when its pause is over.
+    """
 
     times_s: Sequence[float]
 
@@ -119,8 +181,10 @@ class Runner(Protocol):
     def describe(self) -> dict[str, Any]:
         """What the manifest says of this arm beside its name: ``command``, the servers' command lines; ``None`` where there are none."""
 
-    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        """Run all requests, sent in order at the pace; call ``on_end`` once for each answer as it ends.
+    def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+        """Run all requests that the source gives, sent in order at the pace; call ``on_end`` once for each answer as it ends.
+
+        A request that comes after another is sent when that one's last token is there, and the pause over, and the pace allows it.
 
         Changes the runner's cache, which is what later passes meet. Returns only when every store has landed in its tier.
         A request that fails is a record with an error, never an exception.

@@ -44,8 +44,11 @@ class RequestError:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a request belongs in a run. ``doc_id`` counts documents in the order in which they are first read."""
+class RequestKey:
+    """Which request of a run it is. ``doc_id`` counts documents in the order in which they are first read.
+
+    ``session`` counts the conversations of a pass, and ``turn`` the requests of one, from 0; ``None`` where the workload has none.
+    """
 
     arm: str
     repeat: int
@@ -54,6 +57,8 @@ class Place:
     position: int
     request_id: str
     doc_id: int
+    session: int | None = None
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class RequestRecord:
     (:func:`digest`) where the output's token ids are not known.
     """
 
-    place: Place
+    key: RequestKey
     prompt_tokens: int | None
     prompt_tokens_sent: int
     output_tokens: int | None
@@ -93,15 +98,18 @@ class RequestRecord:
         return None if self.first_token_s is None or self.sent_s is None else (self.first_token_s - self.sent_s) * 1e3
 
     def to_json(self) -> dict[str, Any]:
-        """The line's object: the place's fields first and flat, ``pass`` for ``pass_name``, then the rest and ``ttft_ms``.
+        """The line's object: the key's fields first and flat, ``pass`` for ``pass_name``, then the rest and ``ttft_ms``.
+
+        ``session`` and ``turn`` are there only where there are any.
 
         Not by ``asdict``, which copies every time one by one: this runs between two reads of a socket.
         """
-        place = {("pass" if name == "pass_name" else name): value for name, value in asdict(self.place).items()}
-        line = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "place"}
+        key = {("pass" if name == "pass_name" else name): value for name, value in asdict(self.key).items()}
+        key = {name: value for name, value in key.items() if value is not None}
+        line = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "key"}
         line["stalls"] = [asdict(stall) for stall in self.stalls]
         line["error"] = None if self.error is None else asdict(self.error)
-        return {**place, **line, "ttft_ms": self.ttft_ms}
+        return {**key, **line, "ttft_ms": self.ttft_ms}
 
 
 @dataclass(frozen=True, slots=True)

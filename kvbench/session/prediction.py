@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from kvbench.config.run import RunConfig
 from kvbench.experiments.registry import experiments
-from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request
+from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request, RequestSource
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import CacheSizes
@@ -23,7 +22,7 @@ class Foresight:
         profile, pool = backend.profile(arm.arm), backend.capacity
         size_unknown = arm.setup.tier != "none" and arm.host_tokens is None
         self._predictor: Predictor | None = None
-        self._certain = True
+        self._certain, self._in_half = True, False
         self._rounded: int | None = None
         """The size of a block, where answers to equal prompts may differ by rounding."""
         predicted = experiments()[config.experiment].predicted and not config.simulated  # a simulated run is a prediction itself
@@ -31,19 +30,24 @@ class Foresight:
             capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
             self._predictor = Predictor(PROFILES[profile], capacity)
             device = PROFILES[profile].device
-            # The simulator takes equal prompts to have equal answers. It matters only where a block that is there already is not kept.
-            differ = device is not None and not device.keeps_duplicates and backend.describe()["model"].get("dtype") in HALF
+            # The simulator takes equal prompts to have equal answers. It matters where a block that is there already is not kept, and where
+            # an answer is a part of a later prompt.
+            self._in_half = backend.describe()["model"].get("dtype") in HALF
+            differ = device is not None and not device.keeps_duplicates and self._in_half
             self._rounded = pool.block_size if differ else None
 
-    def of(self, requests: Sequence[Request], pace: Pace) -> dict[str, Any] | None:
+    def of(self, source: RequestSource, pace: Pace) -> dict[str, Any] | None:
         """The prediction of the next pass: a promise where requests are sent one at a time, else an estimate.
 
-        ``None`` where the semantics, or a size, are not known.
+        Prompts that hold answers are promised as well, as what matters is who had the same prompt; not where equal prompts may have other
+        answers, and not where a pause lets another request go first. ``None`` where the semantics, or a size, are not known.
         """
         if self._predictor is None:
             return None
-        prediction = self._predictor.predict(requests)
-        self._certain &= not any(map(self._may_be_answered_otherwise, requests))
+        prediction = self._predictor.predict(source, pace)
+        answers_differ = self._in_half or any(request.temperature for request in prediction.requests)
+        self._certain &= not (source.needs_answers and answers_differ)
+        self._certain &= not any(map(self._may_be_answered_otherwise, prediction.requests))
         return prediction.to_json() | {"exact": prediction.exact and self._certain and pace == ClosedLoop(1)}
 
     def _may_be_answered_otherwise(self, request: Request) -> bool:

@@ -15,7 +15,7 @@ from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
 from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.registry import experiments
 from kvbench.experiments.workload import Workload
-from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, Request, Runner
+from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, RequestSource, Runner, as_source
 from kvbench.runners.registry import RUNNERS
 from kvbench.runs.records import PassRecord, RequestRecord
 from kvbench.runs.run_folder import RunFolder, control_folder, read_manifest, read_run, set_status
@@ -126,23 +126,24 @@ def _measure(
             try:
                 folder.describe_arm(arm.name, runner.describe())
                 for plan in workload.passes:
-                    requests, pace = workload.requests(arm.name, repeat, plan), workload.pace(plan) or _pace(config, plan)
-                    prediction = foresight.of(requests, pace)
+                    source = as_source(workload.requests(arm.name, repeat, plan))
+                    pace = workload.pace(plan) or _pace(config, plan, len(source.first))
+                    prediction = foresight.of(source, pace)
                     watcher.pass_started(arm.name, repeat, plan.name)
-                    folder.append_pass(_run_pass(runner, requests, pace, prediction, folder, watcher))
+                    folder.append_pass(_run_pass(runner, source, pace, prediction, folder, watcher))
             finally:
                 runner.close()
 
 
-def _pace(config: RunConfig, plan: Pass) -> Pace:
-    """When the requests of a pass are sent that has no times of its own; the same times in every arm and repeat."""
+def _pace(config: RunConfig, plan: Pass, count: int) -> Pace:
+    """When so many requests of a pass are sent that has no times of its own; the same times in every arm and repeat."""
     if config.rate is None:
         return ClosedLoop(config.concurrency)
-    return OpenLoop(at_rate(config.arrivals, len(plan.doc_ids), config.rate, Draws(config.seed, "arrivals", plan.index)))
+    return OpenLoop(at_rate(config.arrivals, count, config.rate, Draws(config.seed, "arrivals", plan.index)))
 
 
 def _run_pass(
-    runner: Runner, requests: Sequence[Request], pace: Pace, prediction: dict[str, Any] | None, folder: RunFolder, watcher: Watcher
+    runner: Runner, source: RequestSource, pace: Pace, prediction: dict[str, Any] | None, folder: RunFolder, watcher: Watcher
 ) -> PassRecord:
     """One pass: every request's record goes to the folder as it ends."""
     records: list[RequestRecord] = []
@@ -153,13 +154,13 @@ def _run_pass(
         folder.append_events(runner.take_events())
         watcher.request_ended(record)
 
-    totals = runner.run_pass(requests, pace, on_end)
-    place = requests[0].place
+    totals = runner.run_pass(source, pace, on_end)
+    key = source.first[0].key
     return PassRecord(
-        arm=place.arm,
-        repeat=place.repeat,
-        pass_name=place.pass_name,
-        pass_index=place.pass_index,
+        arm=key.arm,
+        repeat=key.repeat,
+        pass_name=key.pass_name,
+        pass_index=key.pass_index,
         requests=len(records),
         failed=sum(record.error is not None for record in records),
         wall_s=_wall_s(records),

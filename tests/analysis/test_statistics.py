@@ -84,7 +84,7 @@ def test_a_request_that_failed_after_its_first_token_is_not_timed(tmp_path: Path
     """A stream that breaks: it has a TTFT, and is no success."""
 
     def edit(record: RequestRecord) -> RequestRecord:
-        return replace(record, error=RequestError("stream", "broke")) if record.place.position == 0 else record
+        return replace(record, error=RequestError("stream", "broke")) if record.key.position == 0 else record
 
     found = row(summarise(Made(edit=edit).write(tmp_path / "run", lambda *args: Answer(9e3 if args[3] == 0 else 100.0))), "cpu", 1)
     assert (found.failed, found.ttft_ms.n, found.speedup.p50) == (1, 9, 1.0)

@@ -20,12 +20,12 @@ from kvbench.analysis.timeline import Phase, phases, timelines
 from kvbench.cli.main import main
 from kvbench.experiments.readings import view_of
 from kvbench.reports.timeline import label, marked, timeline_description
-from kvbench.runners.base import Clock, ClosedLoop, Request
+from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.runner import EngineRunner
 from kvbench.runners.engine.scheduling.preemption import least_computed
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.runs.run_folder import read_run
 from kvbench.testing.fake_transfer import DelayedTransfer
 from tests.runners.engine.driver import FakeEngine
@@ -50,11 +50,11 @@ def lived(
     engine = FakeEngine(9, 4, budget, transfer=transfer, **options)
     runner = EngineRunner(engine, cast(Clock, engine.journal.clock))
     asked = [
-        Request(Place("arm", 0, "pass", 0, number, f"r{number}", number), [number * 5 + token for token in range(5)], output)
+        Request(RequestKey("arm", 0, "pass", 0, number, f"r{number}", number), [number * 5 + token for token in range(5)], output)
         for number in range(requests)
     ]
     lines: list[dict[str, Any]] = []
-    runner.run_pass(asked, ClosedLoop(requests), lambda record: lines.append(record.to_json()))
+    runner.run_pass(ListSource(asked), ClosedLoop(requests), lambda record: lines.append(record.to_json()))
     events = cast(list[dict[str, Any]], runner.take_events())
     return [(line, [event for event in events if event.get("request_id") == line["request_id"]]) for line in lines]
 

@@ -22,7 +22,7 @@ from kvbench.cli.main import main
 from kvbench.cli.progress import ProgressBar, watcher
 from kvbench.config.run import RunConfig
 from kvbench.errors import Interrupted, OutOfMemory, RunFailed, UsageError
-from kvbench.runs.records import Place, RequestError
+from kvbench.runs.records import RequestError, RequestKey
 from kvbench.session.watcher import Silent, Watcher
 from tests.made import Answer, Made, Script, cyclic, make_record
 
@@ -304,7 +304,7 @@ def test_the_bar_shows_arm_pass_count_and_p50_and_starts_no_thread() -> None:
     bar.started(60)
     bar.pass_started("cpu", 1, "repeat")
     for position, ttft in enumerate([100.0, 300.0, 200.0]):
-        bar.request_ended(make_record(Place("cpu", 1, "repeat", 1, position, str(position), position), Answer(ttft)))
+        bar.request_ended(make_record(RequestKey("cpu", 1, "repeat", 1, position, str(position), position), Answer(ttft)))
     assert threading.active_count() == before
     text = file.getvalue()
     assert "loading tiny" in text

@@ -12,7 +12,7 @@ import pytest
 from typer.core import TyperCommand
 
 from kvbench.cli.main import COMMANDS, main
-from kvbench.runs.records import PassRecord, PassTotals, Place, RequestRecord
+from kvbench.runs.records import PassRecord, PassTotals, RequestKey, RequestRecord
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_every_file_it_names_exists() -> None:
 def test_the_fields_it_asks_for_are_in_the_lines() -> None:
     fields = {
         *RequestRecord.__dataclass_fields__,
-        *Place.__dataclass_fields__,
+        *RequestKey.__dataclass_fields__,
         *PassRecord.__dataclass_fields__,
         *PassTotals.__dataclass_fields__,
         "ttft_ms",

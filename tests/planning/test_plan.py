@@ -18,6 +18,7 @@ from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.plan import make_plan
 from kvbench.planning.result import Plan
+from kvbench.runners.base import ClosedLoop, as_source
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import CacheSizes
@@ -58,7 +59,7 @@ def test_the_passes_are_those_that_a_run_carries(profile: str) -> None:
     for arm, host in (("none", None), ("cpu", made.host.tokens)):
         predictor = Predictor(PROFILES[profile], CacheSizes(DEFAULT_KV_TOKENS, 16, host, 256), rates)
         for row, item in zip([row for row in made.passes if row.arm == arm], workload.passes, strict=True):
-            expected = predictor.predict(workload.requests(arm, 0, item)).to_json()
+            expected = predictor.predict(as_source(workload.requests(arm, 0, item)), ClosedLoop(1)).to_json()
             assert (row.device, row.host or 0, row.computed) == (expected["device"], expected["host"], expected["computed"])
             times = sorted(expected["ttft_ms"])
             assert row.p50_ms == pytest.approx((times[4] + times[5]) / 2)

@@ -96,9 +96,9 @@ def page(run: Run) -> str:
 
 
 def stalled(record: RequestRecord) -> RequestRecord:
-    if record.place.doc_id % 3:
+    if record.key.doc_id % 3:
         return record
-    return replace(record, preemptions=1, stalls=[Stall(3, 80.0 + record.place.doc_id, 60.0 + record.place.doc_id, 0.0, 20.0, 0.0)])
+    return replace(record, preemptions=1, stalls=[Stall(3, 80.0 + record.key.doc_id, 60.0 + record.key.doc_id, 0.0, 20.0, 0.0)])
 
 
 def predicted(record: Any) -> Any:
@@ -278,7 +278,7 @@ def test_a_document_is_drawn_by_the_median_of_its_repeats_without_failed_ones(tm
 
     def broken(record: RequestRecord) -> RequestRecord:
         """The last repeat fails after its first token."""
-        return replace(record, error=RequestError("closed", "in mid-stream")) if record.place.repeat == 3 else record
+        return replace(record, error=RequestError("closed", "in mid-stream")) if record.key.repeat == 3 else record
 
     points = points_of(view_of(Made(repeats=4, docs=1, edit=broken).write(tmp_path / "run", script)))
     assert points.passes[0].ttft_ms.tolist() == pytest.approx([20.0])

@@ -45,7 +45,7 @@ def test_failed_and_unknown_requests_tell_nothing(tmp_path: Path) -> None:
 
 def test_a_request_that_failed_after_its_first_token_tells_nothing(tmp_path: Path) -> None:
     def edit(record: RequestRecord) -> RequestRecord:
-        failed = record.place.doc_id == 0
+        failed = record.key.doc_id == 0
         return replace(record, first_token_s=record.sent_s, error=RequestError("stream", "cut off")) if failed else record
 
     run = Made(edit=edit).write(tmp_path / "run", linear)
@@ -58,9 +58,9 @@ def test_requests_that_met_others_tell_nothing(tmp_path: Path) -> None:
     """The second of each pass is sent while the first is still running; both are slower than alone."""
 
     def edit(record: RequestRecord) -> RequestRecord:
-        if record.place.position == 0:
+        if record.key.position == 0:
             return replace(record, end_s=record.end_s + 1.0, first_token_s=(record.first_token_s or 0) + 0.9)
-        if record.place.position == 1:
+        if record.key.position == 1:
             return replace(record, sent_s=record.scheduled_s - 0.5)
         return record
 

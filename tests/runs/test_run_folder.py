@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvbench.errors import UsageError
-from kvbench.runs.records import PassRecord, PassTotals, Place, RequestError, RequestRecord
+from kvbench.runs.records import PassRecord, PassTotals, RequestError, RequestKey, RequestRecord
 from kvbench.runs.run_folder import RunFolder, read_run
 from tests.made import Answer, Made, cyclic, make_record
 
@@ -20,8 +20,8 @@ PASS = PassRecord("none", 0, "sequential", 0, 1, 0, 0.5, PassTotals({"steps": 0}
 
 
 def record(position: int = 0, sent: float = 0.0, ttft_ms: float = 5.0, **answer: Any) -> RequestRecord:
-    place = Place("none", 0, "sequential", 0, position, f"none-r0-p0-{position}", position)
-    return make_record(place, Answer(ttft_ms, **answer), sent)
+    key = RequestKey("none", 0, "sequential", 0, position, f"none-r0-p0-{position}", position)
+    return make_record(key, Answer(ttft_ms, **answer), sent)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

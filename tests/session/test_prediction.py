@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from kvbench.experiments.cyclic.options import CyclicOptions
-from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, Request
-from kvbench.runs.records import Place
+from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, ListSource, Request
+from kvbench.runs.records import RequestKey
 from kvbench.session.prediction import Foresight
 
 BLOCK = 16
@@ -36,10 +36,10 @@ def promised(profile: str, dtype: str, *requests: tuple[int, int]) -> list[bool]
     start = ColdStart(ArmSetup("none"), 0, Path())
     foresight = Foresight(CyclicOptions.model_validate({}), cast(Backend, Facts(profile, dtype)), start)
     made = [
-        Request(Place("none", 0, "sequential", index, 0, str(index), 0), [1] * prompt, output)
+        Request(RequestKey("none", 0, "sequential", index, 0, str(index), 0), [1] * prompt, output)
         for index, (prompt, output) in enumerate(requests)
     ]
-    found = [foresight.of([request], ClosedLoop(1)) for request in made]
+    found = [foresight.of(ListSource([request]), ClosedLoop(1)) for request in made]
     return [prediction is not None and prediction["exact"] for prediction in found]
 
 

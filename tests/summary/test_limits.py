@@ -120,7 +120,7 @@ def test_failed_requests_are_no_samples(tmp_path: Path) -> None:
 
 def test_a_preempted_request_ends_the_limit_of_preemption(tmp_path: Path) -> None:
     def preempted(record: RequestRecord) -> RequestRecord:
-        return replace(record, preemptions=1 if record.place.doc_id == 3 else 0)
+        return replace(record, preemptions=1 if record.key.doc_id == 3 else 0)
 
     def uncounted(record: RequestRecord) -> RequestRecord:
         return replace(record, preemptions=None)

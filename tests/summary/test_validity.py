@@ -55,8 +55,8 @@ def test_a_document_read_twice_in_the_first_pass_explains_a_hit(tmp_path: Path) 
     """Position 1 reads document 0 again, as ``zipf`` does."""
 
     def again(record: RequestRecord) -> RequestRecord:
-        place = record.place
-        return replace(record, place=replace(place, doc_id=0)) if (place.pass_index, place.position) == (0, 3) else record
+        key = record.key
+        return replace(record, key=replace(key, doc_id=0)) if (key.pass_index, key.position) == (0, 3) else record
 
     assert reasons(tmp_path, warm, edit=again) == []
 
@@ -74,7 +74,7 @@ def test_a_document_read_twice_in_the_first_pass_explains_a_hit(tmp_path: Path) 
 )
 def test_counts_that_contradict_each_other(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     def edit(record: RequestRecord) -> RequestRecord:
-        return replace(record, **change) if record.place.request_id == "none-r0-p0-4" else record
+        return replace(record, **change) if record.key.request_id == "none-r0-p0-4" else record
 
     found = reasons(tmp_path, edit=edit)
     assert len(found) == 1

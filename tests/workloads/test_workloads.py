@@ -155,11 +155,11 @@ def test_the_same_question_in_every_pass_or_one_for_each() -> None:
 def test_requests_of_a_pass() -> None:
     made = workload(docs=3, doc_tokens=20, question_tokens=2, output_tokens=5)
     requests = made.requests("cpu", 1, made.passes[2])
-    assert [request.place.doc_id for request in requests] == [2, 1, 0]
-    assert [request.place.position for request in requests] == [0, 1, 2]
-    assert [request.place.request_id for request in requests] == ["cpu-r1-p2-0", "cpu-r1-p2-1", "cpu-r1-p2-2"]
+    assert [request.key.doc_id for request in requests] == [2, 1, 0]
+    assert [request.key.position for request in requests] == [0, 1, 2]
+    assert [request.key.request_id for request in requests] == ["cpu-r1-p2-0", "cpu-r1-p2-1", "cpu-r1-p2-2"]
     for request in requests:
-        assert list(request.prompt) == made.documents.tokens(request.place.doc_id) + make_question(0, 2, 2048, None)
+        assert list(request.prompt) == made.documents.tokens(request.key.doc_id) + make_question(0, 2, 2048, None)
         assert request.output_tokens == 5
 
 

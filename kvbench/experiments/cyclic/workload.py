@@ -13,7 +13,7 @@ from typing import Any
 
 from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
 from kvbench.experiments.cyclic.options import DocumentOptions
-from kvbench.experiments.workload import Size, place_in
+from kvbench.experiments.workload import Size, request_key
 from kvbench.runners.base import ArmSetup, Pace, Request
 from kvbench.workloads.documents import Documents, MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.passes import Pass, plan_passes
@@ -37,7 +37,7 @@ class Cyclic:
         """The requests of one pass, in order."""
         question = self.questions[plan.index]
         return [
-            Request(place_in(plan, arm, repeat, position), self.documents.tokens(doc_id) + question, self.output_tokens)
+            Request(request_key(plan, arm, repeat, position), self.documents.tokens(doc_id) + question, self.output_tokens)
             for position, doc_id in enumerate(plan.doc_ids)
         ]
 

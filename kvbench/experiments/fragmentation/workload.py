@@ -19,7 +19,7 @@ from typing import Any
 from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.fragmentation.options import FragmentationOptions
-from kvbench.experiments.workload import Size, place_in
+from kvbench.experiments.workload import Size, request_key
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.lengths_file import read_lengths_file
@@ -45,7 +45,9 @@ class Fragmentation:
 
     def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
         """The requests, in order of arrival; greedy."""
-        return [Request(place_in(plan, arm, repeat, position), self.prompts[position], self.outputs[position]) for position in plan.doc_ids]
+        return [
+            Request(request_key(plan, arm, repeat, position), self.prompts[position], self.outputs[position]) for position in plan.doc_ids
+        ]
 
     def pace(self, plan: Pass) -> Pace | None:
         """All at once."""

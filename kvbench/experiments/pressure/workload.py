@@ -13,7 +13,7 @@ from typing import Any
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.pressure.history import arrange
 from kvbench.experiments.pressure.options import PressureOptions
-from kvbench.experiments.workload import Size, place_in
+from kvbench.experiments.workload import Size, request_key
 from kvbench.runners.base import ArmSetup, ClosedLoop, DeviceCapacity, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.lengths import Lengths
@@ -55,7 +55,7 @@ class Pressure:
         """The requests, in order of arrival."""
         return [
             Request(
-                place_in(plan, arm, repeat, position),
+                request_key(plan, arm, repeat, position),
                 self.prompts[position],
                 self.load.outputs[position],
                 self.temperature,

@@ -13,7 +13,7 @@ from typing import Any
 from kvbench.errors import UsageError
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.sharing.options import SharingOptions
-from kvbench.experiments.workload import Size, place_in
+from kvbench.experiments.workload import Size, request_key
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
@@ -52,7 +52,7 @@ class Sharing:
         """One for each prompt of the pass; each has several answers."""
         return [
             Request(
-                place_in(plan, arm, repeat, position),
+                request_key(plan, arm, repeat, position),
                 self._prompt(prompt),
                 self.lengths[prompt][1],
                 temperature=self.temperature if plan.name == SAMPLING else 0.0,

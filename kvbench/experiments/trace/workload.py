@@ -12,7 +12,7 @@ from typing import Any
 from kvbench.analysis import sizing
 from kvbench.errors import UsageError
 from kvbench.experiments.trace.options import TraceOptions
-from kvbench.experiments.workload import Size, place_in
+from kvbench.experiments.workload import Size, request_key
 from kvbench.runners.base import ArmSetup, OpenLoop, Pace, Request
 from kvbench.workloads.arrivals import replayed
 from kvbench.workloads.passes import Pass
@@ -48,7 +48,7 @@ class TraceReplay:
     def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
         """Every request of the trace, in order; their prompts are made when they are sent."""
         return [
-            Request(place_in(plan, arm, repeat, position), self.prompts[position], self.output_tokens[position])
+            Request(request_key(plan, arm, repeat, position), self.prompts[position], self.output_tokens[position])
             for position in range(len(plan.doc_ids))
         ]
 

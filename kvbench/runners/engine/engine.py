@@ -6,11 +6,12 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import torch
 
 from kvbench.errors import UsageError
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.journal import EngineCounters, Journal
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.contiguous_pool import ContiguousPool
@@ -24,44 +25,15 @@ from kvbench.runners.engine.kv.usage import usage
 from kvbench.runners.engine.model.attention import PagedStep
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
-from kvbench.runners.engine.scheduling.allocation import Allocation, on_demand, reserve_each
+from kvbench.runners.engine.scheduling.allocation import reserve_each
 from kvbench.runners.engine.scheduling.batch import Batch
 from kvbench.runners.engine.scheduling.beam_search import BeamSearch
-from kvbench.runners.engine.scheduling.preemption import VictimPolicy, newest
 from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
 from kvbench.runners.engine.scheduling.refusals import check_beams, check_fork, check_request
 from kvbench.runners.engine.scheduling.scheduler import Admission, Policies, Scheduler, Work
 from kvbench.runners.engine.scheduling.searches import Searches
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.runners.engine.scheduling.swap import Swap
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """Sizes of one engine, in tokens but for the blocks, and what it does when they run out.
-
-    ``host_tokens`` ``None``: no host tier; 0: one that holds nothing. ``swap_tokens`` ``None``: a preempted request is recomputed; else it
-    is swapped to a space of that size. ``prefix_cache``: blocks of the device pool are found again. ``copy_on_write``: forks share blocks.
-    ``reserve_tokens``: room for so many is kept for each request, in place of what ``allocation`` says. ``contiguous``: what a request is
-    given at once is one run. ``sample_usage``: an event each step says how slots are used. ``device_policy`` and ``host_policy``: names
-    of the eviction policies that say which free block that can be found, and which chunk of the host tier, goes first.
-    """
-
-    num_blocks: int
-    block_size: int
-    max_batch_tokens: int
-    host_tokens: int | None
-    chunk_tokens: int
-    swap_tokens: int | None = None
-    prefix_cache: bool = True
-    victim: VictimPolicy = newest
-    allocation: Allocation = on_demand
-    copy_on_write: bool = True
-    reserve_tokens: int | None = None
-    contiguous: bool = False
-    sample_usage: bool = False
-    device_policy: str = "lru"
-    host_policy: str = "lru"
 
 
 class Engine:

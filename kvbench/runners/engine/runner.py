@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,22 +11,22 @@ from typing import Any
 import torch
 
 from kvbench.errors import OutOfMemory
-from kvbench.runners.base import Clock, ClosedLoop, Pace, Request
+from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.model.sampling import Sampling
 from kvbench.runners.engine.scheduling import sequence as engine_sequence
 from kvbench.runners.send_queue import SendQueue
-from kvbench.runs.records import PassTotals, Place, RequestRecord, digest
+from kvbench.runs.records import PassTotals, RequestRecord, digest
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A request in flight, all its answers: its length, and when it was due and was sent."""
+    """A request in flight, when it was due and was sent, and its answers."""
 
-    place: Place
-    prompt_tokens: int
+    request: Request
     due_s: float
     sent_s: float
+    answers: list[engine_sequence.Sequence]
 
 
 class EngineRunner:
@@ -40,7 +40,7 @@ class EngineRunner:
         """There is no server."""
         return {"command": None}
 
-    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+    def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests; see :class:`kvbench.runners.base.Runner`.
 
         Raises:
@@ -51,17 +51,20 @@ class EngineRunner:
         gc.collect()  # now, rather than inside a request
         before = engine.snapshot()
         alone = pace == ClosedLoop(1)  # otherwise a step's time is shared with other requests
-        queue = SendQueue(requests, pace, self._clock)
+        queue = SendQueue(source, pace, self._clock)
         in_flight: dict[engine_sequence.Sequence, _Sent] = {}
         with memory_errors():
             while queue or in_flight:
                 if not in_flight:
                     queue.wait()
-                for request, due in queue.due(len(set(map(id, in_flight.values())))):
-                    sent = _Sent(request.place, len(request.prompt), due, self._clock())
-                    in_flight |= dict.fromkeys(_submit(engine, request), sent)
+                for request, due in queue.due():
+                    sent = _Sent(request, due, self._clock(), _submit(engine, request))
+                    in_flight |= dict.fromkeys(sent.answers, sent)
                 for sequence in engine.step():
-                    on_end(self._record(in_flight.pop(sequence), sequence, alone))
+                    sent = in_flight.pop(sequence)
+                    on_end(self._record(sent, sequence, alone))
+                    if not in_flight.keys() & sent.answers:
+                        queue.ended(sent.request, _output(sent.answers[0]), sequence.token_times[-1])
             engine.drain()
         after = engine.snapshot()
         evicted, stored, loaded = (after[name] - before[name] for name in ("evicted_tokens", "stored_tokens", "loaded_tokens"))
@@ -86,9 +89,9 @@ class EngineRunner:
         device, host = sequence.device_hit, sequence.host_hit
         known = device is not None and host is not None
         return RequestRecord(
-            place=replace(sent.place, request_id=sequence.request_id),
+            key=replace(sent.request.key, request_id=sequence.request_id),
             prompt_tokens=sequence.prompt_tokens,
-            prompt_tokens_sent=sent.prompt_tokens,
+            prompt_tokens_sent=len(sent.request.prompt),
             output_tokens=sequence.output_tokens,
             cached_tokens_device=device,
             cached_tokens_host=host,
@@ -105,13 +108,18 @@ class EngineRunner:
             chunk_tokens=[1] * sequence.output_tokens,
             preemptions=sequence.preemptions,
             stalls=sequence.stalls,
-            output_digest=digest(sequence.tokens[sequence.prompt_tokens :]),
+            output_digest=digest(_output(sequence)),
         )
+
+
+def _output(sequence: engine_sequence.Sequence) -> list[int]:
+    """The token ids of an answer."""
+    return sequence.tokens[sequence.prompt_tokens :]
 
 
 def _submit(engine: Engine, request: Request) -> list[engine_sequence.Sequence]:
     """Queue a request; returns what gives its answers."""
-    asked = (request.place.request_id, list(request.prompt), request.output_tokens)
+    asked = (request.key.request_id, list(request.prompt), request.output_tokens)
     sampling = Sampling(request.temperature, request.seed)
     if request.beams:
         return engine.submit_beams(*asked, request.beams).sequences

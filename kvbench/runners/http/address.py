@@ -15,8 +15,10 @@ _HEADER_VALUE = re.compile(r"[\t -~]*")
 class Address:
     """Where a server is, and the head that every request to it has."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        """``url``: the server's, without ``/v1``. Of two headers whose names differ in case only, the one given here is sent.
+    def __init__(self, url: str, headers: Mapping[str, str], endpoint: str = "/") -> None:
+        """``url``: the server's, without ``/v1``; ``endpoint``: the path from there on.
+
+        Of two headers whose names differ in case only, the one given here is sent.
 
         Raises:
             UsageError: not an http or https address, or a header that HTTP cannot carry.
@@ -40,7 +42,7 @@ class Address:
                 raise UsageError(f"header {name}: a name and a value in plain ASCII, without line breaks, are expected")
         lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         path = parts.path.rstrip("/")
-        self._head = f"POST {path}/v1/completions HTTP/1.1\r\n{lines}"
+        self._head = f"POST {path}{endpoint} HTTP/1.1\r\n{lines}"
         self.health = f"GET {path}/health HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode("latin-1", "replace")
         """A whole request that any server answers, if only with an error."""
 

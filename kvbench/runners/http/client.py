@@ -1,4 +1,4 @@
-"""The timed client: sends the requests of a pass to ``/v1/completions``, at a pace, and gives back what became of each.
+"""The timed client: sends the requests of a pass to one endpoint, at a pace, and gives back what became of each.
 
 Token ids go out and nothing is ever sent twice. The client is one thread and one event loop (uvloop where there is one), so that nothing
 but its own work can delay a stamp; what it cannot help is measured (:mod:`kvbench.runners.http.lag`). Proxies of the environment are not
@@ -11,21 +11,22 @@ import asyncio
 import gc
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import msgspec
-
-from kvbench.runners.base import Clock, ClosedLoop, OpenLoop, Pace, Request
+from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import SocketTransport
+from kvbench.runners.http.endpoints.endpoint import ENDPOINTS, Endpoint
 from kvbench.runners.http.event_loop import new_event_loop
-from kvbench.runners.http.exchange import Answer, Exchange, not_sent
+from kvbench.runners.http.exchange import AnswerReader, Exchange, not_sent
 from kvbench.runners.http.file_limit import allow_connections
 from kvbench.runners.http.lag import INTERVAL_S, Lag
 from kvbench.runners.http.transport import Call, Failure, Transport
+from kvbench.runners.send_queue import SendQueue
 
 ALONE = ClosedLoop(1)
 
@@ -53,7 +54,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SendReport:
     """How the sending went: how late the client was, and why it stopped early (``None``: all requests were sent)."""
 
     lag: Lag
@@ -73,6 +74,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         token_ids: bool = False,
         cache_salt: str | None = None,
+        endpoint: str = "completions",
     ) -> None:
         """Nothing is sent yet.
 
@@ -82,18 +84,23 @@ class Client:
             headers: sent with every request (``Authorization``, ...).
             tls: whom to trust, for https; ``None``: the system's authorities.
             cache_salt: vLLM's ``cache_salt`` of every request: what another salt left in any cache is not found.
+            endpoint: which one, by name; :data:`~kvbench.runners.http.endpoints.endpoint.ENDPOINTS`.
             token_ids: ask for the ids of the output, too (vLLM: ``return_token_ids``); the first chunk then carries the whole prompt.
 
         Raises:
             UsageError: not an address, or a header that HTTP cannot carry.
         """
-        self._address = Address(url, headers or {})
+        self._endpoint = ENDPOINTS[endpoint]
+        self._address = Address(url, headers or {}, self._endpoint.path)
         self._model, self._clock, self._tls = model, clock, tls
         self._token_ids, self._cache_salt = token_ids, cache_salt
         self.patience = patience or Patience()
 
-    def run(self, requests: Sequence[Request], pace: Pace, on_end: OnEnd, stop: Callable[[], str | None] = lambda: None) -> Load:
-        """Send all requests, in order, at the pace; returns when all have ended.
+    def run(self, source: RequestSource, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None] = lambda: None) -> SendReport:
+        """Send all requests that the source gives, in order, at the pace; returns when all have ended.
+
+        Those that come after no other are encoded before the first is sent: encoding one would delay others' stamps. One that comes after
+        another is encoded as soon as that one has ended, before its pause begins to run out.
 
         Args:
             on_end: called once for each request as it ends, in this thread, between reads and never before one that is ready. In a closed
@@ -104,39 +111,33 @@ class Client:
         Raises:
             KeyboardInterrupt: the user stopped it; the sockets are closed, and ``on_end`` has had every request that had ended.
         """
-        allow_connections(min(pace.concurrency, len(requests)) if isinstance(pace, ClosedLoop) else len(requests))
-        bodies = [self._body(request) for request in requests]  # before the first is sent: encoding one would delay others' stamps
+        allow_connections(min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else source.count)
+        ids = self._token_ids or source.needs_answers
+        encode = partial(self._endpoint.encode, model=self._model, ids=ids, cache_salt=self._cache_salt)
+        bodies = {request.key.request_id: encode(request) for request in source.first}
         with asyncio.Runner(loop_factory=new_event_loop) as runner, _no_collection():
-            return runner.run(self._run(requests, bodies, pace, on_end, stop))
+            return runner.run(self._run(source, Bodies(bodies, encode), pace, on_end, stop))
 
-    async def _run(
-        self, requests: Sequence[Request], bodies: list[bytes], pace: Pace, on_end: OnEnd, stop: Callable[[], str | None]
-    ) -> Load:
+    async def _run(self, source: RequestSource, bodies: Bodies, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None]) -> SendReport:
         transport = SocketTransport(self._address, self._clock, self._tls, self.patience.connect_s)
         try:
-            await transport.open(min(pace.concurrency, len(requests)) if isinstance(pace, ClosedLoop) else 1)
-            loop = _Loop(requests, bodies, pace, transport, self._clock, self.patience, on_end, stop)
+            await transport.open(min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else 1)
+            loop = _Loop(source, bodies, self._endpoint, pace, transport, self._clock, self.patience, on_end, stop)
             return await loop.run()
         finally:
             transport.close()
 
-    def _body(self, request: Request) -> bytes:
-        body: dict[str, Any] = {
-            "model": self._model,
-            "prompt": list(request.prompt),
-            "max_tokens": request.output_tokens,
-            "ignore_eos": True,
-            "temperature": request.temperature,
-            "stream": True,
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-        }
-        if self._cache_salt is not None:
-            body["cache_salt"] = self._cache_salt
-        if request.temperature:
-            body["seed"] = request.seed
-        if self._token_ids:
-            body["return_token_ids"] = True
-        return msgspec.json.encode(body)
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What requests are on the wire: those encoded and not sent yet, by id, and how another one is encoded."""
+
+    ready: dict[str, bytes]
+    encode: Callable[[Request], bytes]
+
+    def add(self, request: Request) -> None:
+        """Encode one more."""
+        self.ready[request.key.request_id] = self.encode(request)
 
 
 class _Loop:
@@ -144,8 +145,9 @@ class _Loop:
 
     def __init__(
         self,
-        requests: Sequence[Request],
-        bodies: list[bytes],
+        source: RequestSource,
+        bodies: Bodies,
+        endpoint: Endpoint,
         pace: Pace,
         transport: Transport,
         clock: Clock,
@@ -153,33 +155,32 @@ class _Loop:
         on_end: OnEnd,
         stop: Callable[[], str | None],
     ) -> None:
-        self._requests, self._bodies, self._pace = requests, bodies, pace
+        self._bodies, self._endpoint, self._pace, self._needs_ids = bodies, endpoint, pace, source.needs_answers
+        self._queue = SendQueue(source, pace, clock)
+        self._timer: asyncio.Handle | None = None
         self._transport, self._clock, self._patience, self._on_end, self._stop = transport, clock, patience, on_end, stop
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._next = 0
-        self._on_their_way: dict[Answer, tuple[float, Call]] = {}  # oldest first, each with when it was due
+        self._on_their_way: dict[AnswerReader, tuple[float, Call]] = {}  # oldest first, each with when it was due
         self._ended: deque[tuple[Request, Exchange]] = deque()
-        self._delivered = 0
         self._failures = 0
         self._gave_up: str | None = None
         self._lag: list[float] = []
 
-    async def run(self) -> Load:
+    async def run(self) -> SendReport:
         """Send and wait; an exception of any callback ends it."""
         self._loop.set_exception_handler(self._broken)
-        self._start_s = self._clock()
+        self._tick_due_s = self._clock()
         self._send_due()
-        self._tick_due_s = self._start_s
         self._tick()
         try:
-            if self._requests:
+            if self._on_their_way or self._queue:
                 await self._over
         except asyncio.CancelledError:  # Ctrl-C
             while self._ended:
                 self._on_end(*self._ended.popleft())
             raise
-        return Load(Lag(self._lag), self._gave_up)
+        return SendReport(Lag(self._lag), self._gave_up)
 
     def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self._over.done():
@@ -188,35 +189,26 @@ class _Loop:
     # Sending.
 
     def _send_due(self) -> None:
-        """Send what is due. The next request of an open loop has a timer, which may be a millisecond early: the last bit is waited here."""
-        if isinstance(self._pace, ClosedLoop):
-            while self._left() and len(self._on_their_way) < self._pace.concurrency:
-                self._send(self._clock())
-            return
-        while self._left() and (wait := self._due(self._pace) - self._clock()) <= 0:
-            self._send(self._due(self._pace))
-        if self._left():
-            if wait > 0.002:
-                self._loop.call_later(wait - 0.001, self._send_due)
-            else:
-                self._loop.call_soon(self._send_due)
+        """Send what is due. The next one has a timer, which may be a millisecond early: the last bit is waited here."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for request, due_s in self._queue.due():
+            self._send(request, due_s)
+        wait = self._queue.due_s - self._clock()
+        if wait < 0.002:
+            self._timer = self._loop.call_soon(self._send_due)
+        elif wait < float("inf"):
+            self._timer = self._loop.call_later(wait - 0.001, self._send_due)
 
-    def _left(self) -> bool:
-        return self._gave_up is None and self._next < len(self._requests)
-
-    def _due(self, pace: OpenLoop) -> float:
-        return self._start_s + pace.times_s[self._next]
-
-    def _send(self, scheduled_s: float) -> None:
-        request, body = self._requests[self._next], self._bodies[self._next]
-        self._bodies[self._next] = b""
-        self._next += 1
-        answer = Answer(request, scheduled_s, self._take)
-        self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.place.request_id, answer))
+    def _send(self, request: Request, scheduled_s: float) -> None:
+        body = self._bodies.ready.pop(request.key.request_id)
+        answer = AnswerReader(request, scheduled_s, self._take, self._endpoint, self._needs_ids)
+        self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.key.request_id, answer))
 
     # Ending.
 
-    def _take(self, answer: Answer, exchange: Exchange) -> None:
+    def _take(self, answer: AnswerReader, exchange: Exchange) -> None:
         """A request has ended: the next one is sent first, and then it is delivered; unless it is alone."""
         del self._on_their_way[answer]
         self._end(answer.request, exchange)
@@ -224,7 +216,15 @@ class _Loop:
         reason = self._patience.exhausted(self._failures, exchange)
         if reason is not None:
             self._give_up(reason)
-        if isinstance(self._pace, ClosedLoop) and self._pace != ALONE:
+        if self._pace != ALONE:
+            self._follow(answer.request, exchange)
+
+    def _follow(self, request: Request, exchange: Exchange) -> None:
+        """Send what may be sent now that this one has ended."""
+        if self._gave_up is None:
+            ids = exchange.token_ids if exchange.error is None else None
+            for follow in self._queue.ended(request, ids, exchange.last_token_s or exchange.end_s):
+                self._bodies.add(follow.request)
             self._send_due()
 
     def _end(self, request: Request, exchange: Exchange) -> None:
@@ -236,26 +236,23 @@ class _Loop:
         """Hand over one, and look at the sockets before the next: writing a record takes longer than reading a chunk."""
         if self._over.done():  # interrupted, or on_end has failed
             return
-        self._on_end(*self._ended.popleft())
-        self._delivered += 1
+        request, exchange = self._ended.popleft()
+        self._on_end(request, exchange)
         if not self._on_their_way:  # nothing could come late
             self._tick_due_s = max(self._tick_due_s, self._clock())
         if self._pace == ALONE:
-            self._send_due()
+            self._follow(request, exchange)
         if self._ended:
             self._loop.call_soon(self._deliver)
-        elif self._delivered == len(self._requests):
+        elif not self._on_their_way and not self._queue:
             self._over.set_result(None)
 
     def _give_up(self, reason: str) -> None:
         """Send no more. What is on its way may end by itself."""
         if self._gave_up is None:
-            self._gave_up = reason
-            now = self._clock()
-            for place in range(self._next, len(self._requests)):
-                scheduled = self._start_s + self._pace.times_s[place] if isinstance(self._pace, OpenLoop) else now
-                self._end(self._requests[place], not_sent(scheduled, now, reason))
-            self._next = len(self._requests)
+            self._gave_up, now = reason, self._clock()
+            for request, due_s in self._queue.drain():
+                self._end(request, not_sent(due_s, now, reason))
 
     # Watching.
 

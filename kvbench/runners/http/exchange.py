@@ -14,6 +14,7 @@ Kinds of error (``RequestError.kind``), each counted and none ever sent again:
 ``wrong_length``    more or fewer tokens than asked for
 ``miscounted``      the chunks' tokens do not sum to what the usage says
 ``uncounted``       the server says nowhere how many tokens it sent
+``no_ids``          the server does not say which tokens it sent, and a later prompt is to hold them
 ``timeout``         it did not end in time
 ``stopped``         cut off, because the run was stopped
 ``not_sent``        never sent, because the run was stopped or given up
@@ -31,7 +32,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench.runners.base import Request
-from kvbench.runners.http.stream import DONE, Choice, EventStream, Usage, read_chunk, read_error
+from kvbench.runners.http.endpoints.endpoint import Endpoint, Event, Usage
+from kvbench.runners.http.stream import DONE, EventStream
 from kvbench.runners.http.transport import Failure
 from kvbench.runs.records import RequestError
 
@@ -68,11 +70,19 @@ class Exchange:
         return self.token_times_s[-1] if self.token_times_s else None
 
 
-class Answer:
+class AnswerReader:
     """Reads one answer; a :class:`kvbench.runners.http.transport.Receiver`."""
 
-    def __init__(self, request: Request, scheduled_s: float, on_end: Callable[[Answer, Exchange], None]) -> None:
-        self.request = request
+    def __init__(
+        self,
+        request: Request,
+        scheduled_s: float,
+        on_end: Callable[[AnswerReader, Exchange], None],
+        endpoint: Endpoint,
+        needs_ids: bool = False,
+    ) -> None:
+        """``needs_ids``: an answer that does not tell its token ids is a failure."""
+        self.request, self._endpoint, self._needs_ids = request, endpoint, needs_ids
         self._scheduled_s, self._on_end = scheduled_s, on_end
         self._sent_s: float | None = None
         self._status: int | None = None
@@ -115,7 +125,6 @@ class Answer:
         counts = self._chunk_tokens(failure is not None)
         output_tokens = sum(counts) if counts is not None else self._usage.completion_tokens
         failure = failure or self._check(counts, output_tokens)
-        details = self._usage.prompt_tokens_details
         exchange = Exchange(
             scheduled_s=self._scheduled_s,
             sent_s=self._sent_s,
@@ -125,26 +134,25 @@ class Answer:
             output_tokens=output_tokens,
             token_ids=self._ids if self._ids and len(self._ids) == output_tokens else None,
             prompt_tokens=self._usage.prompt_tokens,
-            cached_tokens=None if details is None else details.cached_tokens,
+            cached_tokens=self._usage.cached_tokens,
             error=None if failure is None else RequestError(failure.kind, failure.message, self._status),
         )
         self._on_end(self, exchange)
 
     def _take(self, time_s: float, event: bytes) -> Failure | None:
         try:
-            chunk = read_chunk(event)
+            read = self._endpoint.read(event)
         except (ValueError, RecursionError) as error:
             return Failure("bad_event", f"not a chunk of a completion ({error}): {event[:80].decode(errors='replace')!r}")
-        if (reason := chunk.failure) is not None:
-            return Failure("server_error", reason)
-        if chunk.usage is not None:
-            self._usage = chunk.usage
-        if not chunk.choices:
+        if read.failure is not None:
+            return Failure("server_error", read.failure)
+        if read.usage is not None:
+            self._usage = read.usage
+        if not read.adds:
             return None
-        choice = chunk.choices[0]
-        tokens = self._tokens(choice, chunk.usage)
+        tokens = self._tokens(read)
         if tokens is None:
-            if choice.has_text:
+            if read.has_text:
                 self._times.append(time_s)
         elif tokens < 0:
             return Failure("bad_event", f"the usage went back from {self._counted} tokens to {self._counted + tokens}")
@@ -152,16 +160,16 @@ class Answer:
             self._times.append(time_s)
             self._counts.append(tokens)
             self._counted += tokens
-            self._ids += choice.token_ids or ()
+            self._ids += read.token_ids or ()
         return None
 
-    def _tokens(self, choice: Choice, usage: Usage | None) -> int | None:
+    def _tokens(self, read: Event) -> int | None:
         """How many tokens a chunk holds; ``None`` if the server does not say."""
-        if choice.token_ids is not None:
-            return len(choice.token_ids)
-        if usage is None or usage.completion_tokens is None:
+        if read.token_ids is not None:
+            return len(read.token_ids)
+        if read.usage is None or read.usage.completion_tokens is None:
             return None
-        return usage.completion_tokens - self._counted
+        return read.usage.completion_tokens - self._counted
 
     def _chunk_tokens(self, failed: bool) -> list[int] | None:
         """Known if every chunk said it (a usage in the last one alone is the sum of all), or if as many chunks as tokens had text."""
@@ -173,8 +181,10 @@ class Answer:
     def _check(self, counts: list[int] | None, output_tokens: int | None) -> Failure | None:
         """What is wrong with an answer that HTTP calls whole."""
         if self._status != 200:
-            return Failure("http_status", f"HTTP {self._status}: {read_error(self._error_body)}")
-        words = "" if self._times else f"; it begins with: {read_error(self._beginning)}"  # a page, or an error that is no event
+            return Failure("http_status", f"HTTP {self._status}: {self._endpoint.read_error(self._error_body)}")
+        words = (
+            "" if self._times else f"; it begins with: {self._endpoint.read_error(self._beginning)}"
+        )  # a page, or an error that is no event
         if self._events.unfinished:
             return Failure("bad_event", f"the stream ends within an event{words}")
         if not self._done:
@@ -183,6 +193,8 @@ class Answer:
             return Failure("uncounted", f"{len(self._times)} chunks, and nothing says how many tokens are in them")
         if counts is not None and self._usage.completion_tokens not in (None, output_tokens):
             return Failure("miscounted", f"the chunks hold {_tokens(output_tokens)}, the usage says {self._usage.completion_tokens}")
+        if self._needs_ids and len(self._ids) != output_tokens:
+            return Failure("no_ids", f"the server told {len(self._ids)} token ids of {_tokens(output_tokens)} (return_token_ids)")
         if output_tokens != self.request.output_tokens:
             return Failure("wrong_length", f"{_tokens(output_tokens)}, asked for {self.request.output_tokens}")
         return None

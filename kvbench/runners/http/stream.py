@@ -1,17 +1,9 @@
-"""What a streamed answer is made of: server-sent events, and the completion chunk in each.
+"""Server-sent events of a streamed answer, cut out of its bytes.
 
-What an event may hold is declared, and read by msgspec, in a small part of the time that the standard library's parser and checks by hand
-take, in which others' stamps wait. Fields that are not declared are skipped; one of the wrong type is an error.
-
-Events: the WHATWG specification (HTML, "Server-sent events"). Chunks: OpenAI's completions and chat completions as vLLM 0.32 sends them
-(``entrypoints/openai/completion/serving.py``).
+See the WHATWG specification (HTML, "Server-sent events").
 """
 
 from __future__ import annotations
-
-from typing import Any
-
-import msgspec
 
 DONE = b"[DONE]"
 BOM = b"\xef\xbb\xbf"
@@ -52,91 +44,3 @@ class EventStream:
         if rest:
             self._line.append(rest)
         return events
-
-
-class PromptDetails(msgspec.Struct, frozen=True):
-    """Of the prompt's tokens those that were cached, wherever (vLLM: with ``--enable-prompt-tokens-details``)."""
-
-    cached_tokens: int | None = None
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """Tokens as the server counts them; of the output, up to here."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
-
-
-class Delta(msgspec.Struct, frozen=True):
-    """What a chunk of a chat adds. Reasoning is tokens as well; a role is not."""
-
-    content: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """What a chunk of a completion (``text``) or a chat (``delta``) adds."""
-
-    text: str | None = None
-    delta: Delta | None = None
-    token_ids: list[int] | None = None
-    finish_reason: str | None = None
-
-    @property
-    def has_text(self) -> bool:
-        """Whether there is text of any kind, and so at least one token."""
-        delta = self.delta
-        return bool(self.text or (delta is not None and (delta.content or delta.reasoning or delta.reasoning_content)))
-
-
-class Chunk(msgspec.Struct, frozen=True):
-    """The data of one event: a choice and perhaps the usage up to here, or only the usage at last, or an error."""
-
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
-    error: Any = None
-    object: Any = None
-    message: Any = None
-
-    @property
-    def failure(self) -> str | None:
-        """Why the server gave the request up, if it did."""
-        if self.error is not None or self.object == "error":
-            return error_message(self.error or self.message)
-        if self.choices and self.choices[0].finish_reason in ("abort", "error"):
-            return f"the server gave the request up (finish_reason {self.choices[0].finish_reason})"
-        return None
-
-
-_decoder = msgspec.json.Decoder(Chunk)
-
-
-def read_chunk(data: bytes) -> Chunk:
-    """Read the data of an event.
-
-    Raises:
-        ValueError: not JSON, or not a chunk of a completion.
-    """
-    chunk = _decoder.decode(data)
-    if chunk.choices is None and chunk.failure is None:
-        raise ValueError("it has neither choices nor an error")
-    return chunk
-
-
-def error_message(error: Any) -> str:
-    """What the server says went wrong, in one line."""
-    if isinstance(error, dict):
-        kind, message = error.get("type"), error.get("message")
-        error = f"{kind}: {message}" if kind and message else message or kind
-    return " ".join(str(error or "no message").split())[:300]
-
-
-def read_error(body: bytes) -> str:
-    """The server's own words in the body of an answer that is no stream."""
-    try:
-        chunk = _decoder.decode(body)
-    except (ValueError, RecursionError):
-        chunk = Chunk()
-    return error_message(chunk.error or chunk.message or body.decode(errors="replace"))

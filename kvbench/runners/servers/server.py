@@ -1,4 +1,4 @@
-"""One server process: started under a keeper, awaited, watched, stopped."""
+"""One server process: started under a supervisor, awaited, watched, stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import psutil
 from kvbench.errors import RunFailed
 from kvbench.runners.servers.log_reason import explain
 
-KEEPER = Path(__file__).with_name("supervisor.py")
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 BOOTSTRAP = """
 import json, runpy, sys
@@ -31,13 +31,13 @@ if job := sys.stdin.buffer.readline():
     sys.argv = json.loads(job)
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""The keeper's command line. Its path and arguments come by stdin: else ``pkill -9 -f kvbench`` would kill kvbench and keeper at once."""
+"""The supervisor's command line. Its path and arguments come by stdin: else ``pkill -9 -f kvbench`` would kill both at once."""
 
 POLL_S = 0.1
 """Between two questions whether the server answers. Its death is noticed in between."""
 
-KEEPER_MARGIN_S = 10.0
-"""What a keeper may take beyond the grace before it is given up."""
+SUPERVISOR_MARGIN_S = 10.0
+"""What a supervisor may take beyond the grace before it is given up."""
 
 BURIAL_S = 1.0
 """How long to wait for processes after SIGKILL. Where orphans are not reaped, they are never gone."""
@@ -66,14 +66,15 @@ class ServerSpec:
     leftovers: Path | None = None
 
 
-class Server:
+class ServerProcess:
     """A running server that ends with kvbench, whatever ends kvbench.
 
-    ``with Server(spec, grace_s) as server: server.await_ready(startup_s)``. Leaving the block stops it with all that it started.
+    ``with ServerProcess(spec, grace_s) as server: server.await_ready(startup_s)``. Leaving the block stops it with all that it started.
 
-    Where only the keeper is killed, the server's first process dies with it (on Linux), and :meth:`stop` kills its process group and what
-    had descended from it when it answered; what has moved into a session of its own since then remains. Where the keeper is killed together
-    with kvbench (``pkill -9 -f python``, or by another name that the interpreter's own path holds), all but the first process may remain.
+    Where only the supervisor is killed, the server's first process dies with it (on Linux), and :meth:`stop` kills its process group and
+    what had descended from it when it answered; what has moved into a session of its own since then remains. Where the supervisor is killed
+    together with kvbench (``pkill -9 -f python``, or by another name that the interpreter's own path holds), all but the first process may
+    remain.
     """
 
     def __init__(self, spec: ServerSpec, grace_s: float = 15.0) -> None:
@@ -90,14 +91,14 @@ class Server:
             spec.log.touch()
         except OSError as error:
             raise RunFailed(f"{spec.log}: cannot be written ({error.strerror})") from None
-        self._keeper = subprocess.Popen(
+        self._supervisor = subprocess.Popen(
             [str(Path(sys.executable).resolve()), "-I", "-S", "-c", BOOTSTRAP],  # resolved: the path of a venv often holds a project's name
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **spec.environment},
             start_new_session=True,  # Ctrl-C is for kvbench, which then stops the servers in order
         )
-        self._hand_over([str(KEEPER), str(grace_s), str(spec.log), str(spec.leftovers or ""), *spec.command])
+        self._hand_over([str(SUPERVISOR), str(grace_s), str(spec.log), str(spec.leftovers or ""), *spec.command])
         self.pid = self._first_word()
         """Process id of the server, which is its process group's too."""
 
@@ -140,20 +141,20 @@ class Server:
     def stop(self) -> None:
         """SIGTERM to the server and all that it started, SIGKILL after the grace; returns when none is left. Safe to call twice."""
         self._meet_family()
-        if self._keeper.stdin is not None:
+        if self._supervisor.stdin is not None:
             with suppress(BrokenPipeError):
-                self._keeper.stdin.close()
+                self._supervisor.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self._keeper.wait(self._grace_s + KEEPER_MARGIN_S)
-        if self._keeper.poll() is None:
-            self._keeper.kill()
-            self._keeper.wait()
-        if self._keeper.returncode and hasattr(self, "pid"):  # killed, so that it could not do its work
+            self._supervisor.wait(self._grace_s + SUPERVISOR_MARGIN_S)
+        if self._supervisor.poll() is None:
+            self._supervisor.kill()
+            self._supervisor.wait()
+        if self._supervisor.returncode and hasattr(self, "pid"):  # killed, so that it could not do its work
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._kill_family()
-        if self._keeper.stdout is not None:
-            self._keeper.stdout.close()
+        if self._supervisor.stdout is not None:
+            self._supervisor.stdout.close()
 
     def __enter__(self) -> Self:
         return self
@@ -162,17 +163,17 @@ class Server:
         self.stop()
 
     def _hand_over(self, job: list[str]) -> None:
-        """Tell the keeper what to do; one that has died is noticed by its silence."""
-        if self._keeper.stdin is not None:
+        """Tell the supervisor what to do; one that has died is noticed by its silence."""
+        if self._supervisor.stdin is not None:
             with suppress(BrokenPipeError):
-                self._keeper.stdin.write(json.dumps(job).encode() + b"\n")
-                self._keeper.stdin.flush()
+                self._supervisor.stdin.write(json.dumps(job).encode() + b"\n")
+                self._supervisor.stdin.flush()
 
     def _meet_family(self) -> None:
-        """Remember who descends from the keeper: when it has been killed, those in other sessions cannot be found any more."""
-        if self._keeper.poll() is None:
+        """Remember who descends from the supervisor: when it has been killed, those in other sessions cannot be found any more."""
+        if self._supervisor.poll() is None:
             with suppress(psutil.Error):
-                self._family.update(psutil.Process(self._keeper.pid).children(recursive=True))
+                self._family.update(psutil.Process(self._supervisor.pid).children(recursive=True))
 
     def _kill_family(self) -> None:
         """SIGKILL to everybody remembered, and to what they have started since."""
@@ -192,20 +193,21 @@ class Server:
         if pid is None:
             reason = self._said.decode(errors="replace").removeprefix("failed ").strip()
             self.stop()
-            raise RunFailed(f"the {self.spec.name} cannot be started: {reason or 'its keeper ended'}")
+            raise RunFailed(f"the {self.spec.name} cannot be started: {reason or 'its supervisor ended'}")
         return pid
 
     def _heard(self, word: str) -> int | None:
-        """The number the keeper said after a word, if it has said it."""
+        """The number the supervisor said after a word, if it has said it."""
         self._listen(0)
         for line in self._said.decode(errors="replace").splitlines():
             if line.startswith(f"{word} "):
                 return int(line.removeprefix(f"{word} "))
-        return -signal.SIGKILL if word == "ended" and self._keeper.poll() else None  # a keeper that is killed takes its server along
+        # A supervisor that is killed takes its server along.
+        return -signal.SIGKILL if word == "ended" and self._supervisor.poll() else None
 
     def _listen(self, timeout_s: float | None) -> bool:
-        """Take in what the keeper says within the time; ``False`` when it says nothing, or is gone."""
-        pipe = self._keeper.stdout
+        """Take in what the supervisor says within the time; ``False`` when it says nothing, or is gone."""
+        pipe = self._supervisor.stdout
         if pipe is None or pipe.closed or not select.select([pipe], [], [], timeout_s)[0]:
             return False
         said = os.read(pipe.fileno(), 4096)

@@ -1,16 +1,16 @@
-"""The keeper: a small process that owns one server, and ends it with everything it started when kvbench is gone.
+"""The supervisor: a small process that owns one server, and ends it with everything it started when kvbench is gone.
 
-    python keeper.py GRACE_S LOG LEFTOVERS COMMAND...
+    python supervisor.py GRACE_S LOG LEFTOVERS COMMAND...
 
-kvbench holds the write end of the keeper's stdin. When that closes, for whatever reason (a stop, an exception, SIGKILL of kvbench), the
+kvbench holds the write end of the supervisor's stdin. When that closes, for whatever reason (a stop, an exception, SIGKILL of kvbench), the
 server and all its descendants get SIGTERM, GRACE_S seconds, and SIGKILL; so they do when the server's first process ends by itself. On
-Linux orphans become the keeper's children, so that none can hide in a session of its own; elsewhere the server's process group is what
-is ended. Then the folder LEFTOVERS is removed, unless it is ''. The keeper says on stdout ``started PID``, ``ended CODE`` (as
+Linux orphans become the supervisor's children, so that none can hide in a session of its own; elsewhere the server's process group is what
+is ended. Then the folder LEFTOVERS is removed, unless it is ''. The supervisor says on stdout ``started PID``, ``ended CODE`` (as
 ``subprocess`` has it: a signal is negative) or ``failed REASON``.
 
 A script of the standard library only, so that it starts in milliseconds; it imports nothing of kvbench. kvbench runs it under a command
-line that says none of this (``BOOTSTRAP`` of ``server.py``), and on Linux it calls itself ``keeper``, so that a kill by name which ends
-kvbench (``pkill -9 -f kvbench``, ``pkill -9 python``) spares the keeper.
+line that says none of this (``BOOTSTRAP`` of ``server.py``), and on Linux it calls itself ``supervisor``, so that a kill by name which ends
+kvbench (``pkill -9 -f kvbench``, ``pkill -9 python``) spares the supervisor.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(grace_s: float, log: str, leftovers: str, command: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     prctl = _prctl()
     prctl(SET_CHILD_SUBREAPER, 1)
-    prctl(SET_NAME, b"keeper")
+    prctl(SET_NAME, b"supervisor")
 
     def before_exec() -> None:
         prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from kvbench.runners.base import ClosedLoop, Pace, Request
+from kvbench.runners.base import Pace, Request, RequestSource
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import TierTokens
 from kvbench.runs.rates import Rates
@@ -27,18 +27,16 @@ class SimulatorRunner:
         """There is no server."""
         return {"command": None}
 
-    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+    def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Predict all requests; see :class:`kvbench.runners.base.Runner`.
 
-        In an open loop each is sent at its own time. What is not modelled, whatever the pace: waiting for another request, and output
-        tokens, which take no time and have none.
+        When each is sent, :meth:`~kvbench.runners.simulator.prediction.Predictor.predict` says. What is not modelled, whatever the pace:
+        waiting for another request, and output tokens, which take no time and have none.
         """
         before = dict(self._counters)
-        start = self._now
-        prediction = self._predictor.predict(requests)
-        for number, request in enumerate(requests):
-            tokens, ttft = prediction.tokens[number], prediction.ttft_ms[number]
-            due = self._now if isinstance(pace, ClosedLoop) else start + pace.times_s[number]
+        prediction = self._predictor.predict(source, pace, self._now)
+        rows = zip(prediction.requests, prediction.tokens, prediction.ttft_ms, prediction.due_s, strict=True)
+        for request, tokens, ttft, due in rows:
             record = _record(request, tokens, ttft, due, prediction.rates)
             self._now = max(self._now, record.end_s)
             for name, count in zip(COUNTERS, (1, len(request.prompt), *tokens), strict=True):
@@ -59,7 +57,7 @@ def _record(request: Request, tokens: TierTokens, ttft_ms: float | None, due_s: 
     """The record of a request: its tokens, and its times where there are rates."""
     first = None if ttft_ms is None else due_s + ttft_ms / 1e3
     return RequestRecord(
-        place=request.place,
+        key=request.key,
         prompt_tokens=len(request.prompt),
         prompt_tokens_sent=len(request.prompt),
         output_tokens=request.output_tokens,

@@ -21,7 +21,8 @@ from kvbench.runners.simulator.policies.policy import Key
 from kvbench.runners.simulator.prefixes import Prefixes
 
 UNKNOWN_OUTPUT = -1
-"""Stands for each output token that is not known. Decoding is greedy, so equal prompts have equal outputs, and no prompt has this id."""
+"""Stands for each output token that is not known. Decoding is greedy, so equal prompts have equal outputs; no prompt of a list has this id,
+and a prompt that holds an answer has it where the answer stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Simulator(Protocol):
         """Run one request; changes what the tiers hold.
 
         Args:
-            prompt: token ids, none below 0.
+            prompt: token ids, none below 0 but :data:`UNKNOWN_OUTPUT`.
             output_tokens: how many are generated; the last one gets no KV.
             document: which document it is, for profiles that know only whole documents; ``None``: the prompt itself.
             output: the generated ids where they are known, for prompts that continue an earlier answer.

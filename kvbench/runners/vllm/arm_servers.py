@@ -16,7 +16,7 @@ from typing import Any, Self
 from kvbench.errors import RunFailed, UsageError
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.servers.log_reason import find_trouble
-from kvbench.runners.servers.server import Server, ServerSpec, free_ports
+from kvbench.runners.servers.server import ServerProcess, ServerSpec, free_ports
 from kvbench.runners.vllm.installation import Installation
 from kvbench.runners.vllm.launch_display import describe_launch
 from kvbench.runners.vllm.lmcache_status import read_status
@@ -69,8 +69,8 @@ class ArmServers:
         self.tier = tier
         self._options = options
         self._stack = ExitStack()
-        self._vllm: Server | None = None
-        self._lmcache: Server | None = None
+        self._vllm: ServerProcess | None = None
+        self._lmcache: ServerProcess | None = None
         free = free_ports(3)
         self._ports = Ports(port or free[0], free[1], free[2])
         self._log, self._lmcache_log = (folder / f"{kind}-{name or tier}-r{repeat}.log" for kind in ("server", "lmcache"))
@@ -154,7 +154,7 @@ class ArmServers:
                     logs = f"{self._log}, {self._lmcache_log}"
                     raise RunFailed(f"vLLM came up without registering with LMCache, so the tier can never hit (logs: {logs})")
 
-    def _run(self, name: str, launch: Launch, health: str, log: Path, companions: tuple[Path, ...] = ()) -> Server:
+    def _run(self, name: str, launch: Launch, health: str, log: Path, companions: tuple[Path, ...] = ()) -> ServerProcess:
         environment = launch.environment
         if launch is self.lmcache_launch:
             leftovers = self._files
@@ -162,7 +162,7 @@ class ArmServers:
             self._stack.callback(shutil.rmtree, leftovers, ignore_errors=True)
             environment = {**environment, SOCKETS: str(leftovers)}
         spec = ServerSpec(name, launch.command, environment, health, log, companions, leftovers)
-        server = self._stack.enter_context(Server(spec, self._options.grace_s))
+        server = self._stack.enter_context(ServerProcess(spec, self._options.grace_s))
         server.await_ready(self._options.startup_s)
         return server
 

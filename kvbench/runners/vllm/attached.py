@@ -25,7 +25,7 @@ from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
 from kvbench.runners.vllm.metric_names import KNOWN_VLLM
 from kvbench.runners.vllm.model_facts import ModelFacts, read_facts
-from kvbench.runners.vllm.quiesce import Settling
+from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
 
@@ -165,10 +165,10 @@ class AttachedBackend:
         warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.in_flight)
         if self._config.allow_reset:
             empty(http, server.url, None)
-        settling = Settling(http, server.url, None, self.chunk_tokens, None, STORES_S)
+        quiesce = Quiesce(http, server.url, None, self.chunk_tokens, None, STORES_S)
         own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
         described = {"command": None, "url": server.url} | own_pool
-        return VllmRunner(client, settling, arm.setup.tier != "none", described, None)
+        return VllmRunner(client, quiesce, arm.setup.tier != "none", described, None)
 
 
 def _open(server: Attached) -> httpx.Client:

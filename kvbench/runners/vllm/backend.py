@@ -24,7 +24,7 @@ from kvbench.runners.vllm.installation import Installation, find_python, inspect
 from kvbench.runners.vllm.metric_names import KNOWN_LMCACHE, KNOWN_VLLM, LMCACHE_WATERMARK
 from kvbench.runners.vllm.model_facts import read_facts
 from kvbench.runners.vllm.options import ServerOptions, parse_environment
-from kvbench.runners.vllm.quiesce import Settling
+from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner, Watch
 from kvbench.runners.vllm.tiers import GIB, TIERS, host_gib_for
 from kvbench.runners.vllm.tiny_model import resolve_model
@@ -170,10 +170,10 @@ class VllmBackend:
         warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.in_flight)
         empty(http, servers.url, servers.lmcache_url)
         chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
-        settling = Settling(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
+        quiesce = Quiesce(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
         described = {"command": servers.describe(), "cache_salt": salt}
         watch = Watch(partial(_why_dead, servers), servers.tier_trouble)
-        return VllmRunner(client, settling, arm.setup.tier != "none", described, watch)
+        return VllmRunner(client, quiesce, arm.setup.tier != "none", described, watch)
 
     def _find_capacity(self) -> DeviceCapacity:
         """The pool: told to the server, or read from one, which the first arm then uses if it has no tier."""

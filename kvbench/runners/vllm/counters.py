@@ -18,7 +18,7 @@ from kvbench.runners.vllm.metric_names import CACHE_CONFIG, LMCACHE_COUNTERS, PR
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class ReportedPool:
     """The device pool as the server reports it, in tokens and blocks; block 0, which vLLM never uses for requests, is counted."""
 
     block_size: int
@@ -36,7 +36,7 @@ class Scrape:
     gauges: dict[str, float]
     """``running``, ``waiting`` (requests) and ``kv_usage`` (0 to 1)."""
 
-    capacity: Capacity | None
+    capacity: ReportedPool | None
     """``None`` where the server does not say."""
 
     started: float | None
@@ -174,11 +174,11 @@ def _totals(samples: list[Sample], metrics: Mapping[str, ServerMetric]) -> dict[
     return totals
 
 
-def _capacity(samples: list[Sample]) -> Capacity | None:
+def _capacity(samples: list[Sample]) -> ReportedPool | None:
     labels = next((sample.labels for sample in samples if sample.name == CACHE_CONFIG), {})
     try:
         block_size, blocks = int(labels["block_size"]), int(labels["num_gpu_blocks"])
     except (KeyError, ValueError):
         return None
     tokens = labels.get("kv_cache_size_tokens", "")
-    return Capacity(block_size, blocks, int(tokens) if tokens.isdigit() else blocks * block_size)
+    return ReportedPool(block_size, blocks, int(tokens) if tokens.isdigit() else blocks * block_size)

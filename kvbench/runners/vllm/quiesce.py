@@ -18,7 +18,7 @@ IDLE_S = 5.0
 POLL_S = 0.005
 
 
-class Settling:
+class Quiesce:
     """Reads one server, and the LMCache server beside it, if there is one."""
 
     def __init__(

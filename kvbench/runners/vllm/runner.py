@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvbench.errors import RunFailed
-from kvbench.runners.base import ClosedLoop, Pace, Request
+from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.vllm.counters import Scrape, contradiction, difference, tokens_by_tier
-from kvbench.runners.vllm.quiesce import Settling
+from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runs.records import PassTotals, RequestRecord, digest
 
 NOTICEABLE_LAG_S = 0.001
@@ -50,16 +50,16 @@ class Watch:
 class VllmRunner:
     """One server, cold when it was given, until it is closed."""
 
-    def __init__(self, client: Client, settling: Settling, has_tier: bool, described: dict[str, Any], watch: Watch | None) -> None:
+    def __init__(self, client: Client, quiesce: Quiesce, has_tier: bool, described: dict[str, Any], watch: Watch | None) -> None:
         """Take over a server that is ready.
 
         Args:
-            settling: reads the server's counters when they stand still.
+            quiesce: reads the server's counters when they stand still.
             has_tier: whether there is a tier beside the device pool.
             described: for the manifest.
             watch: ``None`` for a server that is not ours.
         """
-        self._client, self._settling, self._has_tier = client, settling, has_tier
+        self._client, self._quiesce, self._has_tier = client, quiesce, has_tier
         self._described, self._watch = described, watch
         self._passes = 0
         self._owned = ExitStack()
@@ -72,7 +72,7 @@ class VllmRunner:
         """The servers' command lines and environments, secrets masked."""
         return self._described
 
-    def run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+    def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests; see :class:`kvbench.runners.base.Runner`.
 
         At concurrency 1 the counters are read, and the stores awaited, between one request and the next, so that each is known by tier.
@@ -82,26 +82,27 @@ class VllmRunner:
             RunFailed: the server died, or the run was given up because requests kept failing. Their records were handed over.
         """
         try:
-            return self._run_pass(requests, pace, on_end)
+            return self._run_pass(source, pace, on_end)
         except RunFailed as error:
             raise RunFailed(f"given up: {self._await_death() or error}") from None
 
-    def _run_pass(self, requests: Sequence[Request], pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        before = last = self._settling.read()
+    def _run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
+        before = last = self._quiesce.read()
         alone = pace == ClosedLoop(1)  # then the client sends no request before this has returned for the one before it
-        answered: list[Request] = []
+        answered, failed = list[Request](), False
 
         def ended(request: Request, exchange: Exchange) -> None:
-            nonlocal last
+            nonlocal last, failed
+            failed |= exchange.error is not None
             attribution = None
             try:
                 if exchange.error is None:
                     answered.append(request)
                     if alone:
-                        after = self._settling.after(request)
+                        after = self._quiesce.after(request)
                         attribution, last = self._by_counters(last, after, request, exchange), after
                 elif alone and exchange.sent_s is not None:
-                    reading = self._settling.after_failure()
+                    reading = self._quiesce.after_failure()
                     if reading is None and exchange.error.kind == "timeout":  # each further request would wait as long for nothing
                         raise RunFailed(f"{exchange.error.message}, and the server does not say what it counted either: it hangs")
                     last = reading or last
@@ -110,11 +111,11 @@ class VllmRunner:
                 raise
             on_end(self._record(request, exchange, attribution))
 
-        load = self._client.run(requests, pace, ended, *([] if self._watch is None else [self._watch.why_dead]))
+        load = self._client.run(source, pace, ended, *([] if self._watch is None else [self._watch.why_dead]))
         if load.gave_up is not None:
             raise RunFailed(load.gave_up)
-        after = last if alone else self._settling.after(*answered)
-        return self._totals(before, after, load.lag.samples_s, failed=len(answered) < len(requests))
+        after = last if alone else self._quiesce.after(*answered)
+        return self._totals(before, after, load.lag.samples_s, failed)
 
     def take_events(self) -> list[dict[str, object]]:
         """A server tells no events."""
@@ -127,7 +128,7 @@ class VllmRunner:
     def _record(self, request: Request, exchange: Exchange, attribution: Attribution | None = None) -> RequestRecord:
         attribution = attribution or self._by_usage(exchange)
         return RequestRecord(
-            place=request.place,
+            key=request.key,
             prompt_tokens=exchange.prompt_tokens,
             prompt_tokens_sent=len(request.prompt),
             output_tokens=exchange.output_tokens,
@@ -163,7 +164,7 @@ class VllmRunner:
         silent = self._has_tier and self._passes > 0 and host == 0
         self._passes += 1
         trouble = self._watch.trouble() if silent and self._watch is not None else None
-        return self._settling.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])
+        return self._quiesce.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])
 
     def _by_usage(self, exchange: Exchange) -> Attribution:
         """What the usage says: how much was cached, but not where; on an arm without a tier it was on the device."""

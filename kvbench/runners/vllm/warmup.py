@@ -5,11 +5,11 @@ from __future__ import annotations
 import httpx
 
 from kvbench.errors import RunFailed
-from kvbench.runners.base import ClosedLoop, Request
+from kvbench.runners.base import ClosedLoop, ListSource, Request
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.vllm.lmcache_status import await_stores, clear, reset_prefix_cache
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.workloads.draws import Draws
 
 OUTPUT_TOKENS = 4
@@ -34,12 +34,14 @@ def warm_up(client: Client, purpose: str, vocab: int, prompt_tokens: int, concur
     lengths = [prompt_tokens, *([min(BATCH_PROMPT_TOKENS, prompt_tokens)] * (concurrency if concurrency > 1 else 0))]
     requests = [
         Request(
-            Place("warm-up", 0, "warm-up", 0, number, f"warm-up-{number}", number), _tokens(purpose, number, length, vocab), OUTPUT_TOKENS
+            RequestKey("warm-up", 0, "warm-up", 0, number, f"warm-up-{number}", number),
+            _tokens(purpose, number, length, vocab),
+            OUTPUT_TOKENS,
         )
         for number, length in enumerate(lengths)
     ]
-    client.run(requests[:1], ClosedLoop(1), check)
-    client.run(requests[1:], ClosedLoop(concurrency), check)
+    client.run(ListSource(requests[:1]), ClosedLoop(1), check)
+    client.run(ListSource(requests[1:]), ClosedLoop(concurrency), check)
 
 
 def empty(http: httpx.Client, url: str, lmcache_url: str | None) -> None:

@@ -13,7 +13,7 @@ import pytest
 from kvbench.analysis.stalls import Split, StallTimes
 from kvbench.experiments.pressure.metrics import PressureRow
 from kvbench.reports import tabular, terminal
-from kvbench.runs.records import PassRecord, PassTotals, Place, RequestRecord, Stall, digest
+from kvbench.runs.records import PassRecord, PassTotals, RequestKey, RequestRecord, Stall, digest
 from kvbench.runs.run_folder import RunFolder, read_run
 from kvbench.summary.summary import Summary, summarise
 
@@ -37,7 +37,7 @@ class Arm:
 def made_request(arm: str, repeat: int, position: int) -> RequestRecord:
     """Tokens at 0.1, 0.2 and 0.4 s."""
     return RequestRecord(
-        place=Place(arm, repeat, "pressure", 0, position, f"{arm}-r{repeat}-p0-{position}", position),
+        key=RequestKey(arm, repeat, "pressure", 0, position, f"{arm}-r{repeat}-p0-{position}", position),
         prompt_tokens=8,
         prompt_tokens_sent=8,
         output_tokens=3,
@@ -66,7 +66,7 @@ def stalled(record: RequestRecord) -> RequestRecord:
 
 def swapped(record: RequestRecord) -> RequestRecord:
     """The second gap is a stall, of requests 0 and 1; the first of them waited longer."""
-    parts = {0: (180.0, 5.0, 0.0, 15.0), 1: (100.0, 25.0, 0.0, 75.0)}.get(record.place.position)
+    parts = {0: (180.0, 5.0, 0.0, 15.0), 1: (100.0, 25.0, 0.0, 75.0)}.get(record.key.position)
     return record if parts is None else replace(record, preemptions=1, stalls=[Stall(2, 200.0, *parts)])
 
 
@@ -227,7 +227,7 @@ def changed(arm: str, position: int, **fields: Any) -> dict[str, Arm]:
 
     def edit(record: RequestRecord) -> RequestRecord:
         record = DEFAULT[arm].edit(record)
-        return replace(record, **fields) if record.place.position == position else record
+        return replace(record, **fields) if record.key.position == position else record
 
     return DEFAULT | {arm: replace(DEFAULT[arm], edit=edit)}
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.kv_store import KVShape, KVStore

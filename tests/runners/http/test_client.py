@@ -23,14 +23,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.errors import UsageError
-from kvbench.runners.base import Clock, ClosedLoop, OpenLoop, Pace, Request
+from kvbench.runners.base import Clock, ClosedLoop, ListSource, OpenLoop, Pace, Request
 from kvbench.runners.http import client as client_module
 from kvbench.runners.http import connection as connection_module
 from kvbench.runners.http.address import Address
-from kvbench.runners.http.client import Client, Load, Patience
+from kvbench.runners.http.client import Client, Patience, SendReport
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.http.file_limit import SPARE, allow_connections
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.testing.fake_script import MODEL, Script
 from kvbench.testing.fake_server import serving
 
@@ -40,7 +40,7 @@ Ended = list[tuple[Request, Exchange]]
 
 def requests(count: int, prompt_tokens: int = 20, output_tokens: int = 8) -> list[Request]:
     return [
-        Request(Place("none", 0, "sequential", 0, place, f"r{place}", place), list(range(place, place + prompt_tokens)), output_tokens)
+        Request(RequestKey("none", 0, "sequential", 0, place, f"r{place}", place), list(range(place, place + prompt_tokens)), output_tokens)
         for place in range(count)
     ]
 
@@ -54,13 +54,13 @@ def changed(script: Script) -> str:
     return " ".join(f"{name}={value}" for name, value in values.items() if value != getattr(Script(), name)) or "plain"
 
 
-def send(url: str, count: int = 6, pace: Pace = TWO, **options: Any) -> tuple[list[Exchange], Load]:
+def send(url: str, count: int = 6, pace: Pace = TWO, **options: Any) -> tuple[list[Exchange], SendReport]:
     """Send requests; the exchanges in the order of the requests. Each was handed over exactly once."""
     ended: Ended = []
     options.setdefault("patience", Patience(failures=10**6))
-    load = Client(url, MODEL, Clock(), **options).run(requests(count), pace, lambda *one: ended.append(one))
-    assert sorted(request.place.position for request, _ in ended) == list(range(count))
-    return [exchange for _, exchange in sorted(ended, key=lambda one: one[0].place.position)], load
+    load = Client(url, MODEL, Clock(), **options).run(ListSource(requests(count)), pace, lambda *one: ended.append(one))
+    assert sorted(request.key.position for request, _ in ended) == list(range(count))
+    return [exchange for _, exchange in sorted(ended, key=lambda one: one[0].key.position)], load
 
 
 def kinds(exchanges: list[Exchange]) -> list[str | None]:
@@ -298,7 +298,7 @@ def test_a_connection_closed_under_a_request_is_a_failure_of_its_own_kind_and_th
                 httpx.post(f"{server.url}/fake/close", json={}, trust_env=False).raise_for_status()
 
         ended: Ended = []
-        Client(server.url, MODEL, Clock()).run(requests(4), ClosedLoop(1), on_end)
+        Client(server.url, MODEL, Clock()).run(ListSource(requests(4)), ClosedLoop(1), on_end)
         assert server.requests == 3
         assert server.connections_made == 4  # the first, the one it was closed by, and one for each of the last two requests
         assert kinds([exchange for _, exchange in ended]) == [None, "closed_idle", None, None]
@@ -416,7 +416,7 @@ def test_an_open_loop_sends_on_time_whatever_the_server_does() -> None:
 def test_a_request_alone_waits_until_the_one_before_it_is_handed_over() -> None:
     with serving() as server:
         seen: list[int] = []
-        Client(server.url, MODEL, Clock()).run(requests(3), ClosedLoop(1), lambda *_: seen.append(server.requests))
+        Client(server.url, MODEL, Clock()).run(ListSource(requests(3)), ClosedLoop(1), lambda *_: seen.append(server.requests))
     assert seen == [1, 2, 3]
 
 
@@ -509,7 +509,7 @@ def test_whoever_watches_the_server_can_stop_the_run() -> None:
     with serving(Script(fault="stall", fault_after=2)) as server:
         ended: Ended = []
         load = Client(server.url, MODEL, Clock()).run(
-            requests(5), ClosedLoop(2), lambda *one: ended.append(one), stop=lambda: next(reasons, "the server ended with 3")
+            ListSource(requests(5)), ClosedLoop(2), lambda *one: ended.append(one), lambda: next(reasons, "the server ended with 3")
         )
     assert load.gave_up == "the server ended with 3"
     assert kinds([exchange for _, exchange in ended]) == ["not_sent"] * 3 + ["stopped"] * 2
@@ -534,7 +534,7 @@ def test_ctrl_c_closes_the_sockets_and_keeps_what_had_ended() -> None:
 
         interrupted: list[bool] = []
         with pytest.raises(KeyboardInterrupt):
-            Client(server.url, MODEL, Clock()).run(requests(9), ClosedLoop(1), lambda *one: ended.append(one), stop)
+            Client(server.url, MODEL, Clock()).run(ListSource(requests(9)), ClosedLoop(1), lambda *one: ended.append(one), stop)
         assert kinds([exchange for _, exchange in ended]) == [None, None]
         wait_until(lambda: not server.connections)
         assert server.counters.values["request_success:abort"] == 1
@@ -551,9 +551,9 @@ def test_ctrl_c_between_end_and_delivery_loses_nothing() -> None:
                 os.kill(os.getpid(), signal.SIGINT)
 
         with pytest.raises(KeyboardInterrupt):
-            Client(server.url, MODEL, Clock()).run(requests(8), ClosedLoop(4), on_end)
-    assert {request.place.position for request, _ in ended} <= set(range(4))
-    assert len({request.place.position for request, _ in ended}) == len(ended) >= 1
+            Client(server.url, MODEL, Clock()).run(ListSource(requests(8)), ClosedLoop(4), on_end)
+    assert {request.key.position for request, _ in ended} <= set(range(4))
+    assert len({request.key.position for request, _ in ended}) == len(ended) >= 1
 
 
 @pytest.fixture
@@ -578,7 +578,7 @@ def test_an_interrupt_from_anywhere_closes_the_sockets() -> None:
                 os.kill(os.getpid(), signal.SIGINT)
 
         with pytest.raises(KeyboardInterrupt):
-            Client(server.url, MODEL, Clock()).run(requests(8), ClosedLoop(2), on_end)
+            Client(server.url, MODEL, Clock()).run(ListSource(requests(8)), ClosedLoop(2), on_end)
         wait_until(lambda: not server.connections)
 
 
@@ -587,12 +587,12 @@ def test_an_error_of_whoever_is_told_ends_the_run() -> None:
     calls: list[int] = []
 
     def on_end(request: Request, _: Exchange) -> None:
-        calls.append(request.place.position)
+        calls.append(request.key.position)
         raise OSError("no space left on device")
 
     with serving() as server:
         with pytest.raises(OSError, match="no space"):
-            Client(server.url, MODEL, Clock()).run(requests(20), ClosedLoop(4), on_end)
+            Client(server.url, MODEL, Clock()).run(ListSource(requests(20)), ClosedLoop(4), on_end)
         wait_until(lambda: not server.connections)
     assert len(calls) == 1
 
@@ -610,7 +610,7 @@ def slow_to_write(ended: Ended) -> Callable[[Request, Exchange], None]:
 
 def test_a_client_that_is_slow_itself_says_so() -> None:
     with serving(Script(gap_s=0.002)) as server:
-        load = Client(server.url, MODEL, Clock()).run(requests(8), ClosedLoop(4), slow_to_write([]))
+        load = Client(server.url, MODEL, Clock()).run(ListSource(requests(8)), ClosedLoop(4), slow_to_write([]))
     assert max(load.lag.samples_s) > 0.02
 
 
@@ -619,12 +619,12 @@ def test_time_that_is_taken_between_two_requests_is_no_lag() -> None:
         time.sleep(0.2)
 
     with serving() as server:
-        load = Client(server.url, MODEL, Clock()).run(requests(4), ClosedLoop(1), on_end)
+        load = Client(server.url, MODEL, Clock()).run(ListSource(requests(4)), ClosedLoop(1), on_end)
     assert max(load.lag.samples_s) < 0.15
 
 
 def test_garbage_is_collected_again_after_a_run() -> None:
     seen: list[bool] = []
     with serving() as server:
-        Client(server.url, MODEL, Clock()).run(requests(1), ClosedLoop(1), lambda *_: seen.append(gc.isenabled()))
+        Client(server.url, MODEL, Clock()).run(ListSource(requests(1)), ClosedLoop(1), lambda *_: seen.append(gc.isenabled()))
     assert (seen, gc.isenabled()) == ([False], True)

@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from kvbench.runners.base import Clock, Request
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import Connection, SocketCall, SocketTransport
-from kvbench.runners.http.exchange import Answer, Exchange
-from kvbench.runners.http.stream import EventStream, PromptDetails, Usage, read_chunk
+from kvbench.runners.http.endpoints.chunk import read_chunk
+from kvbench.runners.http.endpoints.completions import ENDPOINT
+from kvbench.runners.http.endpoints.endpoint import PromptDetails, Usage
+from kvbench.runners.http.exchange import AnswerReader, Exchange
+from kvbench.runners.http.stream import EventStream
 from kvbench.runners.http.transport import Failure
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_stream import Ask, answer, frames
 
@@ -82,7 +85,7 @@ class Socket:
         pass
 
 
-REQUEST = Request(Place("none", 0, "sequential", 0, 0, "r0", 0), [1, 2, 3], TOKENS)
+REQUEST = Request(RequestKey("none", 0, "sequential", 0, 0, "r0", 0), [1, 2, 3], TOKENS)
 
 
 def receive(reads: list[bytes], closed: bool = False) -> Exchange:
@@ -93,7 +96,7 @@ def receive(reads: list[bytes], closed: bool = False) -> Exchange:
         transport = SocketTransport(Address("http://server", {}), Clock(), None, 1.0)
         connection = Connection(transport)
         connection.connection_made(cast(asyncio.Transport, Socket()))
-        call = SocketCall(transport, b"", Answer(REQUEST, 0.0, lambda _, exchange: ended.append(exchange)))
+        call = SocketCall(transport, b"", AnswerReader(REQUEST, 0.0, lambda _, exchange: ended.append(exchange), ENDPOINT))
         call.start(connection)
         for number, data in enumerate(reads):
             connection.take(float(number), data)
@@ -112,7 +115,7 @@ def test_sockets_are_stamped_before_any_of_them_is_parsed() -> None:
         def __call__(self) -> float:
             return self.now
 
-    class Slow(Answer):
+    class Slow(AnswerReader):
         def body(self, time_s: float, data: bytes) -> Failure | None:
             clock.now += 1.0  # what parsing takes
             return super().body(time_s, data)
@@ -124,7 +127,7 @@ def test_sockets_are_stamped_before_any_of_them_is_parsed() -> None:
         for _ in range(3):
             connection = Connection(transport)
             connection.connection_made(cast(asyncio.Transport, Socket()))
-            SocketCall(transport, b"", Slow(REQUEST, 0.0, lambda _, exchange: ended.append(exchange))).start(connection)
+            SocketCall(transport, b"", Slow(REQUEST, 0.0, lambda _, exchange: ended.append(exchange), ENDPOINT)).start(connection)
             connection.data_received(stream_of(Script()))
         while len(ended) < 3:
             await asyncio.sleep(0)
@@ -304,17 +307,14 @@ def test_a_chunk_as_vllm_sends_it() -> None:
         b'"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":[7,8]}],"usage":{"prompt_tokens":5,"total_tokens":7,'
         b'"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}},"system_fingerprint":null}'
     )
-    assert chunk.choices is not None
-    assert (chunk.choices[0].token_ids, chunk.choices[0].has_text) == ([7, 8], True)
+    assert (chunk.adds, chunk.token_ids, chunk.has_text) == (True, [7, 8], True)
     assert chunk.usage == Usage(5, 2, PromptDetails(4))
 
 
 @pytest.mark.parametrize("part", ["content", "reasoning", "reasoning_content"])
 def test_text_of_a_chat_is_text_and_a_role_is_none(part: str) -> None:
     def has_text(delta: str) -> bool:
-        choices = read_chunk(f'{{"choices":[{{"delta":{delta}}}]}}'.encode()).choices
-        assert choices is not None
-        return choices[0].has_text
+        return read_chunk(f'{{"choices":[{{"delta":{delta}}}]}}'.encode()).has_text
 
     assert has_text(f'{{"{part}":"x"}}')
     assert not has_text(f'{{"role":"assistant","{part}":""}}')

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from kvbench.errors import RunFailed
-from kvbench.runners.servers.server import Server, ServerSpec, free_ports
+from kvbench.runners.servers.server import ServerProcess, ServerSpec, free_ports
 from tests.runners.servers.lives import HERE, MARK, alive, all_gone, scripted
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are found through /proc and prctl")
@@ -26,14 +26,14 @@ def mark_of(spec: ServerSpec) -> str:
     return spec.environment[MARK]
 
 
-def watch(server: Server) -> None:
+def watch(server: ServerProcess) -> None:
     while True:
         server.check_alive()
 
 
 def test_a_server_answers_and_its_log_is_whole(tmp_path: Path) -> None:
     spec = scripted("ready", tmp_path)
-    with Server(spec, grace_s=5) as server:
+    with ServerProcess(spec, grace_s=5) as server:
         server.await_ready(20)
         assert server.exit_code is None
         assert [process.pid for process in alive(mark_of(spec))].count(server.pid) == 1
@@ -47,7 +47,7 @@ def test_a_server_answers_and_its_log_is_whole(tmp_path: Path) -> None:
 
 def test_a_server_that_takes_its_time_is_awaited(tmp_path: Path) -> None:
     spec = scripted("late", tmp_path)
-    with Server(spec, grace_s=5) as server:
+    with ServerProcess(spec, grace_s=5) as server:
         server.await_ready(20)
         assert httpx.get(spec.health_url).is_success
 
@@ -55,7 +55,7 @@ def test_a_server_that_takes_its_time_is_awaited(tmp_path: Path) -> None:
 def test_an_early_death_is_noticed_at_once_and_explained(tmp_path: Path) -> None:
     spec = scripted("dies", tmp_path)
     begin = time.monotonic()
-    with Server(spec, grace_s=5) as server, pytest.raises(RunFailed) as caught:
+    with ServerProcess(spec, grace_s=5) as server, pytest.raises(RunFailed) as caught:
         server.await_ready(120)
     assert time.monotonic() - begin < 20
     assert str(caught.value) == (
@@ -66,7 +66,7 @@ def test_an_early_death_is_noticed_at_once_and_explained(tmp_path: Path) -> None
 
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     spec = scripted("hangs", tmp_path)
-    with Server(spec, grace_s=5) as server:
+    with ServerProcess(spec, grace_s=5) as server:
         while not spec.log.read_text():
             server.check_alive()
         with pytest.raises(RunFailed, match=r"did not answer within 0\.5 s \(--startup-timeout\): hello from"):
@@ -75,7 +75,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_death_later_on_is_named_with_its_signal(tmp_path: Path) -> None:
-    with Server(scripted("ready", tmp_path), grace_s=5) as server:
+    with ServerProcess(scripted("ready", tmp_path), grace_s=5) as server:
         server.await_ready(20)
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(RunFailed, match="the scripted server was ended by signal 9: hello from the server"):
@@ -86,9 +86,9 @@ def test_a_death_later_on_is_named_with_its_signal(tmp_path: Path) -> None:
 @linux
 def test_who_does_not_go_on_sigterm_is_killed_after_the_grace(tmp_path: Path, behaviour: str, processes: int) -> None:
     spec = scripted(behaviour, tmp_path)
-    with Server(spec, grace_s=0.3) as server:
+    with ServerProcess(spec, grace_s=0.3) as server:
         server.await_ready(20)
-        assert len(alive(mark_of(spec))) == processes  # the keeper has the mark as well
+        assert len(alive(mark_of(spec))) == processes  # the supervisor has the mark as well
         begin = time.monotonic()
     assert time.monotonic() - begin >= 0.3
     assert all_gone(mark_of(spec), 0)
@@ -97,31 +97,31 @@ def test_who_does_not_go_on_sigterm_is_killed_after_the_grace(tmp_path: Path, be
 @linux
 def test_the_family_of_a_server_that_died_is_ended_too(tmp_path: Path) -> None:
     spec = scripted("abandons", tmp_path)
-    with Server(spec, grace_s=0.2) as server, pytest.raises(RunFailed, match="ended with code 5"):
+    with ServerProcess(spec, grace_s=0.2) as server, pytest.raises(RunFailed, match="ended with code 5"):
         server.await_ready(20)
     assert all_gone(mark_of(spec), 0)
 
 
 @linux
-def test_a_keeper_that_is_killed_takes_the_server_along(tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_takes_the_server_along(tmp_path: Path) -> None:
     spec = scripted("ready", tmp_path)
-    with Server(spec, grace_s=5) as server:
+    with ServerProcess(spec, grace_s=5) as server:
         server.await_ready(20)
-        keeper = next(process for process in alive(mark_of(spec)) if process.pid != server.pid)
-        keeper.kill()
+        supervisor = next(process for process in alive(mark_of(spec)) if process.pid != server.pid)
+        supervisor.kill()
         assert all_gone(mark_of(spec))
         with pytest.raises(RunFailed, match="was ended by signal 9"):
             watch(server)
 
 
 @linux
-def test_the_family_of_a_server_whose_keeper_is_killed_is_ended_too(tmp_path: Path) -> None:
+def test_the_family_of_a_server_whose_supervisor_is_killed_is_ended_too(tmp_path: Path) -> None:
     spec = scripted("family", tmp_path)
-    with Server(spec, grace_s=5) as server:
+    with ServerProcess(spec, grace_s=5) as server:
         server.await_ready(20)
-        keeper = psutil.Process(server.pid).parent()
-        assert keeper is not None
-        keeper.kill()
+        supervisor = psutil.Process(server.pid).parent()
+        assert supervisor is not None
+        supervisor.kill()
         with pytest.raises(RunFailed, match="was ended by signal 9"):
             watch(server)
         assert all_gone(mark_of(spec), 0)
@@ -129,7 +129,7 @@ def test_the_family_of_a_server_whose_keeper_is_killed_is_ended_too(tmp_path: Pa
 
 def test_an_exception_stops_the_server(tmp_path: Path) -> None:
     spec = scripted("ready", tmp_path)
-    with pytest.raises(KeyboardInterrupt), Server(spec, grace_s=5):
+    with pytest.raises(KeyboardInterrupt), ServerProcess(spec, grace_s=5):
         raise KeyboardInterrupt
     assert all_gone(mark_of(spec), 0)
 
@@ -137,20 +137,20 @@ def test_an_exception_stops_the_server(tmp_path: Path) -> None:
 def test_a_command_that_cannot_be_run_is_an_error(tmp_path: Path) -> None:
     spec = ServerSpec("vLLM server", ["/nowhere/python"], {}, "http://127.0.0.1:9/", tmp_path / "log")
     with pytest.raises(RunFailed, match="the vLLM server cannot be started: /nowhere/python: No such file or directory"):
-        Server(spec)
+        ServerProcess(spec)
 
 
 def test_a_log_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     spec = ServerSpec("vLLM server", [sys.executable], {}, "http://127.0.0.1:9/", tmp_path / "no" / "log")
     with pytest.raises(RunFailed, match="log: cannot be written"):
-        Server(spec)
+        ServerProcess(spec)
 
 
 def test_its_own_folder_is_removed_when_it_has_ended(tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     (files / "kv").write_bytes(b"x")
-    with Server(scripted("ready", tmp_path, leftovers=files), grace_s=5):
+    with ServerProcess(scripted("ready", tmp_path, leftovers=files), grace_s=5):
         assert files.exists()
     assert not files.exists()
 
@@ -163,11 +163,11 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from lives import scripted
-from kvbench.runners.servers.server import Server
+from kvbench.runners.servers.server import ServerProcess
 folder, mark, files = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 files.mkdir()
 print("starting", flush=True)
-with Server(scripted("family", folder, mark, leftovers=files), grace_s=0.2) as server:
+with ServerProcess(scripted("family", folder, mark, leftovers=files), grace_s=0.2) as server:
     server.await_ready(60)
     print("ready", flush=True)
     time.sleep(600)
@@ -212,7 +212,7 @@ def has_name(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize("is_named", [has_words, has_name])
 @linux
-def test_a_kill_by_name_spares_the_keeper_which_ends_the_rest(tmp_path: Path, is_named: Callable[[psutil.Process], bool]) -> None:
+def test_a_kill_by_name_spares_the_supervisor_which_ends_the_rest(tmp_path: Path, is_named: Callable[[psutil.Process], bool]) -> None:
     mark = f"by-name-{os.getpid()}-{is_named.__name__}"
     owner = own_a_server(tmp_path, mark)
     assert owner.stdout is not None

@@ -18,13 +18,13 @@ from kvbench.experiments.composed import load_config
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.plan import make_plan
 from kvbench.reports import markdown, tabular, terminal
-from kvbench.runners.base import ClosedLoop, OpenLoop, Pace, Request
+from kvbench.runners.base import ClosedLoop, ListSource, OpenLoop, Pace, Request
 from kvbench.runners.profiles import DOCUMENTS, ENGINE, VLLM
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
 from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
-from kvbench.runs.records import Place, RequestRecord
+from kvbench.runs.records import RequestKey, RequestRecord
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
 from kvbench.session.watcher import Silent
@@ -127,14 +127,14 @@ def test_times_from_rates(simulate: Simulate) -> None:
 
 def requests(count: int) -> list[Request]:
     """Distinct prompts of 40 tokens."""
-    return [Request(Place("none", 0, "sequential", 0, number, f"r{number}", number), [number] * 40, 3) for number in range(count)]
+    return [Request(RequestKey("none", 0, "sequential", 0, number, f"r{number}", number), [number] * 40, 3) for number in range(count)]
 
 
 def passed(pace: Pace, rates: Rates | None) -> list[RequestRecord]:
     records: list[RequestRecord] = []
     runner = SimulatorRunner(Predictor(ENGINE, CacheSizes(44, 4), rates))
-    totals = runner.run_pass(requests(2), ClosedLoop(1), records.append)
-    after = runner.run_pass(requests(2), pace, records.append)
+    totals = runner.run_pass(ListSource(requests(2)), ClosedLoop(1), records.append)
+    after = runner.run_pass(ListSource(requests(2)), pace, records.append)
     assert totals.counters_after == after.counters_before
     assert after.counters_after["requests"] == 4
     assert (
@@ -389,7 +389,7 @@ def test_a_pass_is_predicted_from_what_the_one_before_left(profile: Any) -> None
     records: list[RequestRecord] = []
     runner = SimulatorRunner(Predictor(profile, CacheSizes(256, 4)))
     for _ in range(2):
-        runner.run_pass(requests(2), ClosedLoop(1), records.append)
+        runner.run_pass(ListSource(requests(2)), ClosedLoop(1), records.append)
     hits = [record.cached_tokens_device for record in records]
     assert hits[:2] == [0, 0]
     assert min(hit or 0 for hit in hits[2:]) >= 36

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.cli.main import main
-from kvbench.runners.vllm import warmup as warmth
+from kvbench.runners.vllm import warmup
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
@@ -113,7 +113,7 @@ def test_a_salt_makes_every_run_of_a_trace_new_to_the_server(tmp_path: Path, cap
 
 
 def test_a_reset_forgets_the_warm_up(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmth, "_tokens", lambda purpose, number, length, vocab: list(range(length)))
+    monkeypatch.setattr(warmup, "_tokens", lambda purpose, number, length, vocab: list(range(length)))
     (tmp_path / "trace.jsonl").write_text(json.dumps({"token_ids": list(range(320)), "output_tokens": 3}))
     trace = ["--trace", str(tmp_path / "trace.jsonl"), "--vocab", "1000", "--concurrency", "1", "--tier", "none", "--quiet"]
     for name, options, cached in (("emptied", ["--allow-reset"], 0), ("warm", [], 304)):

@@ -9,7 +9,7 @@ import pytest
 
 from kvbench.errors import RunFailed
 from kvbench.runners.vllm.counters import (
-    Capacity,
+    ReportedPool,
     ServedModel,
     TokensByTier,
     contradiction,
@@ -58,7 +58,7 @@ def test_every_counter_of_vllm() -> None:
 def test_gauges_capacity_and_the_start_of_the_process() -> None:
     seen = parse(VLLM)
     assert seen.gauges == {"running": 0, "waiting": 0, "kv_usage": 0}
-    assert seen.capacity == Capacity(block_size=32, blocks=96, tokens=3072)
+    assert seen.capacity == ReportedPool(block_size=32, blocks=96, tokens=3072)
     assert seen.started == 1795997439.26
 
 
@@ -87,7 +87,7 @@ def test_what_a_server_does_not_have_is_unknown() -> None:
     assert parse('# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size="None",num_gpu_blocks="4"} 1\n').capacity is None
     assert parse(
         '# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size="16",num_gpu_blocks="4"} 1\n'
-    ).capacity == Capacity(16, 4, 64)
+    ).capacity == ReportedPool(16, 4, 64)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])

@@ -9,7 +9,7 @@ import pytest
 
 from kvbench.analysis.stalls import stalls_of
 from kvbench.cli.main import main
-from kvbench.runners.base import Clock, ClosedLoop, Request
+from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
@@ -18,7 +18,7 @@ from kvbench.runners.vllm.counters import scrape, served_model
 from kvbench.runners.vllm.installation import find_python, inspect
 from kvbench.runners.vllm.options import ServerOptions
 from kvbench.runners.vllm.tiny_model import shape_folder
-from kvbench.runs.records import Place
+from kvbench.runs.records import RequestKey
 from kvbench.runs.run_folder import read_run
 from kvbench.summary.summary import summarise
 from kvbench.workloads.draws import Draws
@@ -76,7 +76,7 @@ def test_a_tier_that_fails_inside_a_healthy_server_is_not_to_be_trusted(tmp_path
 def test_requests_that_outgrow_the_pool_are_preempted_and_lose_no_token(tmp_path: Path, capsys: Captured) -> None:
     """Eight of 250 + 250 tokens, where 95 blocks of 32 hold six of them at the end. In float32, so that a batch changes no token."""
     requests = [
-        Request(Place("none", 0, "pass", 0, place, f"r{place}", place), Draws(0, "outgrow", place).integers(250, 0, 2048), 250)
+        Request(RequestKey("none", 0, "pass", 0, place, f"r{place}", place), Draws(0, "outgrow", place).integers(250, 0, 2048), 250)
         for place in range(8)
     ]
     installation = inspect(find_python(Path(PYTHON or "")))
@@ -85,7 +85,9 @@ def test_requests_that_outgrow_the_pool_are_preempted_and_lose_no_token(tmp_path
 
     def send(concurrency: int) -> dict[str, list[int] | None]:
         ended: dict[str, Exchange] = {}
-        client.run(requests, ClosedLoop(concurrency), lambda request, exchange: ended.update({request.place.request_id: exchange}))
+        client.run(
+            ListSource(requests), ClosedLoop(concurrency), lambda request, exchange: ended.update({request.key.request_id: exchange})
+        )
         assert [exchange.error for exchange in ended.values()] == [None] * 8
         return {name: exchange.token_ids for name, exchange in ended.items()}
 

@@ -23,7 +23,7 @@ import pytest
 from kvbench.errors import RunFailed
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.arm_servers import ArmServers
-from kvbench.runners.vllm.counters import Capacity, difference, scrape, served_model
+from kvbench.runners.vllm.counters import ReportedPool, difference, scrape, served_model
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
 from kvbench.runners.vllm.lmcache_status import await_stores, clear, reset_prefix_cache
 from kvbench.runners.vllm.options import ServerOptions
@@ -120,7 +120,7 @@ def test_no_tier(options: ServerOptions, installation: Installation, tmp_path: P
         assert installation.vllm is not None
         seen = served_model(arm.client, arm.servers.url)
         assert (seen.root, seen.max_tokens, seen.version) == (options.model, 95 * 32, installation.vllm)
-        assert scrape(arm.client, arm.servers.url).capacity == Capacity(block_size=32, blocks=96, tokens=3072)
+        assert scrape(arm.client, arm.servers.url).capacity == ReportedPool(block_size=32, blocks=96, tokens=3072)
         for _ in range(2):
             counted, answers = arm.read_all()
             assert prompt_counters(counted) == (ALL, 0, 0, ALL)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvbench.errors import UsageError
 from kvbench.models.units import ceil_div
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.scheduling.allocation import on_demand
-
-if TYPE_CHECKING:  # it refuses by these
-    from kvbench.runners.engine.engine import EngineConfig
 
 
 def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig, shorter: str = "shorten it") -> None:

@@ -14,12 +14,10 @@ import pytest
 
 from kvbench.cli.main import main
 from kvbench.errors import RunFailed
-from kvbench.runners.base import Clock, ClosedLoop
+from kvbench.runners.base import Clock, ClosedLoop, ListSource
 from kvbench.runners.http.client import Client, Patience
-from kvbench.runners.vllm import lmcache_status
-from kvbench.runners.vllm import quiesce as settling
-from kvbench.runners.vllm import warmup as warmth
-from kvbench.runners.vllm.quiesce import Settling
+from kvbench.runners.vllm import lmcache_status, quiesce, warmup
+from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.warmup import empty
 from kvbench.runs.records import PassTotals, RequestRecord
@@ -51,7 +49,7 @@ class Driven:
     ) -> None:
         self.server, self.records = server, list[RequestRecord]()
         tier = server.url if server.caches.tier else None
-        counters = Settling(http, server.url, tier, CHUNK_TOKENS, kept_chunks, patience_s)
+        counters = Quiesce(http, server.url, tier, CHUNK_TOKENS, kept_chunks, patience_s)
         self._runner = VllmRunner(Client(server.url, MODEL, Clock(), patience=patience), counters, tier is not None, {}, None)
 
     def run(self, count: int, pace: ClosedLoop = ALONE, on_end: Callable[[RequestRecord], None] = lambda record: None) -> PassTotals:
@@ -59,7 +57,7 @@ class Driven:
             self.records.append(record)
             on_end(record)
 
-        return self._runner.run_pass(requests(count, PROMPT), pace, ended)
+        return self._runner.run_pass(ListSource(requests(count, PROMPT)), pace, ended)
 
     def tokens(self) -> list[tuple[int | None, int | None, int | None, str | None]]:
         """Of each record: device, host, computed, and by what."""
@@ -145,7 +143,7 @@ def test_the_request_after_one_that_failed_is_known_by_the_counters() -> None:
 
 
 def test_a_server_that_keeps_a_failed_request_is_not_said_to_serve_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "IDLE_S", 0.02)
+    monkeypatch.setattr(quiesce, "IDLE_S", 0.02)
     with driving(replace(POOL, fault="length", fault_after=2)) as driven:
         driven.server.counters.add({"num_requests_running": 1})
         assert driven.run(1).faults == []
@@ -172,7 +170,7 @@ def test_counters_are_read_when_the_server_has_counted_what_it_finished(pace: Cl
 
 def test_a_server_that_serves_others_is_waited_for_once_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     readings: list[str] = []
-    monkeypatch.setattr(settling, "IDLE_S", 0.02)
+    monkeypatch.setattr(quiesce, "IDLE_S", 0.02)
     with driving(POOL, hook=lambda server: readings.append(server.url)) as driven:
         driven.server.counters.add({"num_requests_running": 1})
         first, asked = driven.run(1), len(readings)
@@ -237,12 +235,12 @@ def test_one_counted_twice_is_found_by_the_sources_where_the_usage_says_nothing(
 def test_one_counted_twice_is_found_by_the_usage_where_there_are_no_sources() -> None:
     script = replace(TIER, tier_lookups=2, hides="prompt_tokens_by_source")
     with serving(script) as server, httpx.Client(trust_env=False) as http:
-        runner = VllmRunner(Client(server.url, MODEL, Clock()), Settling(http, server.url, None, CHUNK_TOKENS, None, 1.0), True, {}, None)
+        runner = VllmRunner(Client(server.url, MODEL, Clock()), Quiesce(http, server.url, None, CHUNK_TOKENS, None, 1.0), True, {}, None)
         records: list[RequestRecord] = []
         first, other = requests(2, 700)
         shares = replace(first, prompt=[*first.prompt[:300], *range(5000, 5400)])
         for request in (first, other, shares):
-            runner.run_pass([request], ALONE, records.append)
+            runner.run_pass(ListSource([request]), ALONE, records.append)
     assert records[-1].computed_tokens == 700 - 256
     assert records[-1].attribution == "usage"  # 256 twice are possible in a prompt of 700
 
@@ -288,7 +286,7 @@ def test_what_a_started_server_was_warmed_up_with_is_not_found(tmp_path: Path, c
     def tokens(purpose: str, number: int, length: int, vocab: int) -> list[int]:
         return list(range(length))
 
-    monkeypatch.setattr(warmth, "_tokens", tokens)
+    monkeypatch.setattr(warmup, "_tokens", tokens)
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps(CONFIG))

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 import httptools
 
 from kvbench.errors import UsageError
+from kvbench.testing.fake_limits import accept
+from kvbench.testing.fake_protocol import Refusal, read
 from kvbench.testing.fake_script import MODEL
-from kvbench.testing.fake_stream import Answer, Ask, Write, answer, error_body, frames, whole
+from kvbench.testing.fake_stream import Answer, Ask, Write, answer, error_body, error_event, frames, whole
 
 if TYPE_CHECKING:
     from kvbench.testing.fake_server import FakeServer, Truth
-
-MAX_MODEL_LEN = 131072
 
 
 class FakeConnection(asyncio.Protocol):
@@ -111,7 +111,7 @@ class FakeConnection(asyncio.Protocol):
             return
         route = _ROUTES.get((method, path))
         if route is None:
-            self._reply(404, error_body(404, f"{method} {path}: not found"))
+            self._reply(*_no_route(path))
             return
         try:
             self._reply(*route(self._server, query, self._body))
@@ -130,9 +130,13 @@ class FakeConnection(asyncio.Protocol):
         server, script = self._server, self._server.script
         server.bodies.append(self._body)
         try:
-            ask = Ask.read(self._body, self._headers.get("x-request-id", f"request-{server.requests}"))
+            asked = read(self._body, self._headers.get("content-type", ""))
+            ask = accept(asked, self._headers.get("x-request-id", f"request-{server.requests}"), script)
             truth, fault, cached_tokens = server.admit(ask, self._read_s)
-        except (ValueError, TypeError, UsageError) as error:
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return
+        except (UsageError, OverflowError) as error:  # too long for the pool; a token id of more than 63 bits
             self._reply(400, error_body(400, str(error)))
             return
         if fault == "status":
@@ -147,6 +151,16 @@ class FakeConnection(asyncio.Protocol):
             server.ended(ask, "length")
         else:
             self._play(ask, truth, answer(script, ask, fault, cached_tokens))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer with the refusal, in the stream if vLLM had begun one."""
+        body = error_body(refusal.status, str(refusal), refusal.kind, refusal.param) if refusal.kind else _detail(str(refusal))
+        if not refusal.in_stream:
+            self._reply(refusal.status, body)
+            return
+        for frame in frames(Answer([Write(0.0, error_event(body), 0)], "end"), self._server.script):
+            self._transport.write(frame.data)
+        self._after_answer()
 
     def _play(self, ask: Ask, truth: Truth, planned: Answer) -> None:
         self._ask, self._truth, self._ends = ask, truth, planned.ends
@@ -219,6 +233,16 @@ class FakeConnection(asyncio.Protocol):
 Reply = tuple[int, bytes] | tuple[int, bytes, str]
 
 
+def _detail(message: str) -> bytes:
+    """An error that vLLM leaves to its web framework."""
+    return json.dumps({"detail": message}).encode()
+
+
+def _no_route(path: str) -> tuple[int, bytes]:
+    known = path == "/v1/completions" or any(path == other for _, other in _ROUTES)
+    return (405, _detail("Method Not Allowed")) if known else (404, _detail("Not Found"))
+
+
 def _as_json(value: object, status: int = 200) -> Reply:
     return status, json.dumps(value).encode()
 
@@ -232,8 +256,8 @@ def _clear_cache(server: FakeServer, _: str, body: bytes) -> Reply:
 
 
 def _models(server: FakeServer, _: str, __: bytes) -> Reply:
-    model = {"id": MODEL, "object": "model", "owned_by": "vllm", "root": MODEL, "max_model_len": MAX_MODEL_LEN}
-    return _as_json({"object": "list", "data": [model]})
+    model = {"id": MODEL, "object": "model", "owned_by": "vllm", "root": MODEL}
+    return _as_json({"object": "list", "data": [model | {"max_model_len": server.script.max_model_len}]})
 
 
 def _change(change: Callable[[FakeServer, dict[str, Any]], None]) -> Callable[[FakeServer, str, bytes], Reply]:

@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import httptools
 
@@ -18,16 +18,14 @@ from kvbench.errors import UsageError
 from kvbench.testing.fake_limits import accept
 from kvbench.testing.fake_protocol import Refusal, read
 from kvbench.testing.fake_script import MODEL
+from kvbench.testing.fake_state import FakeState, Truth
 from kvbench.testing.fake_stream import Answer, Ask, Write, answer, error_body, error_event, frames, whole
-
-if TYPE_CHECKING:
-    from kvbench.testing.fake_server import FakeServer, Truth
 
 
 class FakeConnection(asyncio.Protocol):
     """One client's socket: reads requests, plays answers."""
 
-    def __init__(self, server: FakeServer) -> None:
+    def __init__(self, server: FakeState) -> None:
         self._server = server
         self._timer: asyncio.TimerHandle | None = None
         self._ask: Ask | None = None
@@ -247,7 +245,7 @@ def _as_json(value: object, status: int = 200) -> Reply:
     return status, json.dumps(value).encode()
 
 
-def _clear_cache(server: FakeServer, _: str, body: bytes) -> Reply:
+def _clear_cache(server: FakeState, _: str, body: bytes) -> Reply:
     tier = json.loads(body or b"{}").get("tier", "l1")
     if tier != "l1":
         return _as_json({"detail": f"tier {tier!r} not supported; only 'l1'"}, 400)
@@ -255,20 +253,20 @@ def _clear_cache(server: FakeServer, _: str, body: bytes) -> Reply:
     return _as_json({"status": "ok", "cleared": {"tier": "l1"}})
 
 
-def _models(server: FakeServer, _: str, __: bytes) -> Reply:
+def _models(server: FakeState, _: str, __: bytes) -> Reply:
     model = {"id": MODEL, "object": "model", "owned_by": "vllm", "root": MODEL}
     return _as_json({"object": "list", "data": [model | {"max_model_len": server.script.max_model_len}]})
 
 
-def _change(change: Callable[[FakeServer, dict[str, Any]], None]) -> Callable[[FakeServer, str, bytes], Reply]:
-    def route(server: FakeServer, _: str, body: bytes) -> Reply:
+def _change(change: Callable[[FakeState, dict[str, Any]], None]) -> Callable[[FakeState, str, bytes], Reply]:
+    def route(server: FakeState, _: str, body: bytes) -> Reply:
         change(server, json.loads(body or b"{}"))
         return _as_json({})
 
     return route
 
 
-_ROUTES: dict[tuple[str, str], Callable[[FakeServer, str, bytes], Reply]] = {
+_ROUTES: dict[tuple[str, str], Callable[[FakeState, str, bytes], Reply]] = {
     ("GET", "/health"): lambda server, _, __: (200 if server.script.healthy else 503, b"", "text/plain"),
     ("GET", "/version"): lambda _, __, ___: _as_json({"version": "0.32.0"}),
     ("GET", "/v1/models"): _models,

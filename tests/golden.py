@@ -123,6 +123,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     "predicted": ("simulator", "simulator-rates", "simulator-vllm"),
     "sweep-and-run": ("sweep", "cyclic-repeats-1"),
     "crossovers": ("crossover", "crossover-sweep"),
+    "one-crossing": ("crossover", "crossover-sweep/context-32"),
     "invalid": ("vllm-failed", "vllm-foreign"),
 }
 """Folders that are shown side by side."""
@@ -228,7 +229,8 @@ PLANS: Mapping[str, tuple[str, ...]] = {
     "fits": ("--docs", "3", "--doc-tokens", "500"),
     "calibrated": ("--calibrate", "folders/cyclic-tiny", "--restore-rate", "30000", "--model", "tiny", "--profile", "engine"),
     "trace": TRACE,
-    "trace-rates": (*TRACE, *RATES[:4], "--kv-tokens", "30000", "--window", "60"),
+    "trace-window": (*TRACE, "--kv-tokens", "20480", "--window", "600"),
+    "trace-own": ("--trace", "own_requests.jsonl", "--kv-tokens", "128", "--chunk-tokens", "32", "--window", "0.05"),
     "trace-engine": (
         *TRACE,
         "--profile",
@@ -254,6 +256,7 @@ RUNS: Mapping[str, tuple[str, ...]] = {
     "cyclic-mixed": (*SIMULATED, "--passes", "sequential,shuffle,zipf:1.1", "--overlap", "0.4", "--reuse", "0.5", "--question", "vary"),
     "cyclic-vllm": (*SIMULATED, *RATES, "--profile", "vllm", "--concurrency", "2"),
     "trace": (*REPLAYED, "--concurrency", "1"),
+    "trace-own": (*REPLAYED[:4], "--trace", "own_requests.jsonl", "--kv-tokens", "128", "--chunk-tokens", "32", "--rate", "50"),
     "trace-times": (*REPLAYED, *RATES, "--speedup", "10", "--profile", "vllm"),
     "sweep": (*SIMULATED, *RATES, "--sweep", "reuse=0,0.5,1"),
     "levels": (*SIMULATED, *RATES, "--concurrency", "1,4"),
@@ -316,9 +319,9 @@ def _compared(name: str, words: tuple[str, ...]) -> Iterator[Case]:
 
 def _planned(name: str, words: tuple[str, ...]) -> Iterator[Case]:
     yield Case(f"plan/{name}", ("plan", *words), "txt", kept=True)
-    yield Case(f"plan/{name}", ("plan", *words, "--json"), "json", kept=name in ("orders", "trace-rates"))
-    yield Case(f"plan/{name}", ("plan", *words, "--format", "markdown"), "md", quick=name in ("rates", "trace-rates"))
-    yield Case(f"plan/{name}", ("plan", *words, "--plots", f"{OUT}/plots"), "plots", quick=name in ("orders", "trace-rates"), drawn=True)
+    yield Case(f"plan/{name}", ("plan", *words, "--json"), "json", kept=name in ("orders", "trace-window"))
+    yield Case(f"plan/{name}", ("plan", *words, "--format", "markdown"), "md", quick=name in ("rates", "trace-window"))
+    yield Case(f"plan/{name}", ("plan", *words, "--plots", f"{OUT}/plots"), "plots", quick=name in ("orders", "trace-window"), drawn=True)
 
 
 def _run(name: str, words: tuple[str, ...]) -> Iterator[Case]:

@@ -15,7 +15,7 @@ index, numbers of seven decimals and more are compared to nine digits; hence two
     python tests/golden.py --check [PREFIX ...]      render them, and say which have changed
     python tests/golden.py --dump DIR [PREFIX ...]   write everything whole, pages and plots too, to compare two versions by hand
 
-``tests/test_golden_reports.py`` renders the quick cases; with KVBENCH_GOLDEN=all all of them.
+``tests/reports/test_golden_reports.py`` renders the quick cases; with KVBENCH_GOLDEN=all all of them.
 
 Imports nothing of kvbench but its entry point, so that it holds whatever becomes of the modules.
 """

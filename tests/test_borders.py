@@ -31,6 +31,8 @@ NEVER = {
     "workloads": ("runners", "experiments", "cli", "reports", "analysis", "sweeps"),
     "runners": ("experiments", "cli", "reports", "analysis", "sweeps"),
     "experiments": ("cli", "reports", "sweeps"),
+    "runners/http": ("runners.servers", "runners.vllm", "runners.engine", "runners.simulator"),
+    "runners/servers": ("runners.vllm", "runners.engine", "runners.simulator"),
     "sweeps": ("runners", "experiments", "cli", "reports", "analysis", "workloads"),
 }
 """Room, and the rooms it does not know (``experiments/session.py`` asks ``analysis`` whether to believe what it measured)."""
@@ -62,6 +64,25 @@ def test_rooms_do_not_know_strangers(room: str, strangers: tuple[str, ...]) -> N
     assert files
     forbidden = tuple(f"kvbench.{stranger}" for stranger in strangers)
     assert [(file.name, name) for file in files for name in imports(file) if name.startswith(forbidden)] == []
+
+
+def module_of(file: Path) -> str:
+    return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+def circles(room: str) -> list[list[str]]:
+    """Modules of a room that import each other, however many steps it takes, what only type checkers import included."""
+    graph = {module_of(file): set(imports(file)) for file in FILES if file.is_relative_to(PACKAGE / room)}
+    edges = {name: {other for other in graph if other in found or any(one.startswith(f"{other}.") for one in found)} - {name}
+             for name, found in graph.items()}  # fmt: skip
+    while leaves := {name for name, found in edges.items() if not found}:
+        edges = {name: found - leaves for name, found in edges.items() if name not in leaves}
+    return [[name, *sorted(found)] for name, found in edges.items()]
+
+
+@pytest.mark.parametrize("room", ["runners/http", "runners/servers", "runners/vllm", "runners/simulator", "session"])
+def test_no_module_imports_one_that_imports_it(room: str) -> None:
+    assert circles(room) == []
 
 
 def test_everything_but_the_engine_is_imported_without_torch() -> None:

@@ -120,12 +120,12 @@ def _log_folder(given: Path | None) -> Path:
 def _describe(servers: ArmServers, folder: Path) -> str:
     """Addresses, sizes, and what to copy."""
     from kvbench.runners.http.admin_api import open_client
-    from kvbench.runners.vllm.counters import scrape, served_model
+    from kvbench.runners.servers.kinds.vllm import KIND
     from kvbench.runners.vllm.launch_display import shell_line
     from kvbench.runners.vllm.tiers import TIERS
 
     with open_client() as client:
-        model, capacity = served_model(client, servers.url), scrape(client, servers.url).capacity
+        model, capacity = KIND.served_model(client, servers.url), KIND.scrape(client, servers.url).capacity
     lines = [f"vLLM {model.version or '–'}, arm {servers.tier} ({TIERS[servers.tier].describes})"]
     lines.append(f"Address:   {servers.url}/v1, model {model.name}")
     if servers.lmcache_url is not None:

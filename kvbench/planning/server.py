@@ -44,15 +44,16 @@ def ask_server(url: str) -> ServerFacts:
         RunFailed: nobody answers, or not as vLLM does.
     """
     from kvbench.runners.http.admin_api import open_client
-    from kvbench.runners.vllm.counters import scrape, served_model
+    from kvbench.runners.servers.kinds.kind import KINDS
 
     address = url.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
     shown = mask_login(address)
     if not address.startswith(("http://", "https://")):
         raise UsageError(f"--from-server {mask_login(url)}: not the address of a server; it should look like http://127.0.0.1:8000")
+    kind = KINDS["vllm"]
     with open_client() as client:
-        capacity = scrape(client, address).capacity
-        served = served_model(client, address)
+        capacity = kind.scrape(client, address).capacity
+        served = kind.served_model(client, address)
     if capacity is None or min(capacity.block_size, capacity.blocks) < 1:
         raise RunFailed(
             f"{shown}/metrics does not tell the pool's size (vllm:cache_config_info); give --kv-tokens and --block-size instead"

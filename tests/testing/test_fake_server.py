@@ -14,7 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from kvbench.runners.vllm.counters import ReportedPool, difference, scrape, served_model
+from kvbench.runners.servers.counters import ReportedPool, difference
+from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.lmcache_status import await_stores, read_status
 from kvbench.testing.fake_counters import COUNTERS, GAUGES, LABELLED
 from kvbench.testing.fake_script import FAULTS, Script
@@ -56,10 +57,10 @@ def test_its_metrics_are_among_those_of_a_real_server_and_labelled_alike(http: h
 
 def test_it_counts_what_it_serves(http: httpx.Client) -> None:
     with serving(Script(pool_tokens=1600, block_size=16, host_tokens=1024)) as server:
-        before = scrape(http, server.url)
+        before = KIND.scrape(http, server.url)
         for number in range(2):
             complete(http, server, list(range(40)), 5, user=f"r{number}", stream=True)
-        after = scrape(http, server.url)
+        after = KIND.scrape(http, server.url)
     grown = difference(before.counters, after.counters)
     assert (grown["prefix_queries"], grown["prefix_hits"], grown["prompt_tokens"], grown["cached_tokens"]) == (80, 32, 80, 32)
     assert (grown["external_queries"], grown["external_hits"]) == (48, 0)
@@ -71,7 +72,7 @@ def test_it_counts_what_it_serves(http: httpx.Client) -> None:
 def test_a_cache_without_a_tier_asks_none(http: httpx.Client) -> None:
     with serving(Script(pool_tokens=1600)) as server:
         complete(http, server, list(range(40)))
-        assert scrape(http, server.url).counters["external_queries"] == 0
+        assert KIND.scrape(http, server.url).counters["external_queries"] == 0
 
 
 def test_the_known_values_of_a_real_server_with_lmcache(http: httpx.Client) -> None:
@@ -79,11 +80,11 @@ def test_the_known_values_of_a_real_server_with_lmcache(http: httpx.Client) -> N
     documents = [[doc * 5003 + place for place in range(5003)] for doc in range(10)]
     grown = []
     with serving(Script(pool_tokens=672 * 32, block_size=32, host_tokens=80_000)) as server:
-        before = scrape(http, server.url).counters
+        before = KIND.scrape(http, server.url).counters
         for order in (range(10), range(10), reversed(range(10))):
             for doc in order:
                 complete(http, server, documents[doc], 8)
-            after = scrape(http, server.url).counters
+            after = KIND.scrape(http, server.url).counters
             grown.append(difference(before, after))
             before = after
         assert read_status(http, server.url).chunks == 190
@@ -96,7 +97,7 @@ def test_a_tier_that_never_answers_is_asked_and_gives_nothing(http: httpx.Client
     with serving(Script(pool_tokens=320, host_tokens=8192, tier_answers=False)) as server:
         for prompt in (list(range(300)), list(range(1000, 1300)), list(range(300))):
             complete(http, server, prompt)
-        counters = scrape(http, server.url).counters
+        counters = KIND.scrape(http, server.url).counters
         assert read_status(http, server.url).chunks == 2
     assert (counters["external_queries"], counters["external_hits"]) == (900, 0)
 
@@ -105,9 +106,9 @@ def test_a_reset_clears_the_pool_and_leaves_the_tier(http: httpx.Client) -> None
     with serving(Script(pool_tokens=8000, host_tokens=8192)) as server:
 
         def hits() -> tuple[int, int]:
-            before = scrape(http, server.url).counters
+            before = KIND.scrape(http, server.url).counters
             complete(http, server, list(range(600)))
-            grown = difference(before, scrape(http, server.url).counters)
+            grown = difference(before, KIND.scrape(http, server.url).counters)
             return grown["prefix_hits"], grown["external_hits"]
 
         assert [hits(), hits()] == [(0, 0), (592, 0)]
@@ -128,7 +129,7 @@ def test_a_reset_may_refuse_in_a_good_answer(http: httpx.Client) -> None:
         answer = http.post(f"{server.url}/reset_prefix_cache")
         assert (answer.status_code, answer.json(), server.resets) == (200, {"success": False}, 0)
         complete(http, server, list(range(40)))
-        assert scrape(http, server.url).counters["prefix_hits"] == 32
+        assert KIND.scrape(http, server.url).counters["prefix_hits"] == 32
 
 
 def test_stores_take_their_time(http: httpx.Client) -> None:
@@ -144,43 +145,43 @@ def test_what_another_salt_left_is_not_found(http: httpx.Client) -> None:
     with serving(Script(pool_tokens=8000, host_tokens=8192)) as server:
         hits = []
         for salt in ("one", "one", "two", None):
-            before = scrape(http, server.url).counters
+            before = KIND.scrape(http, server.url).counters
             complete(http, server, prompt, 4, **({} if salt is None else {"cache_salt": salt}))
-            hits.append(difference(before, scrape(http, server.url).counters)["prefix_hits"])
+            hits.append(difference(before, KIND.scrape(http, server.url).counters)["prefix_hits"])
         http.post(f"{server.url}/reset_prefix_cache")
         complete(http, server, prompt, cache_salt="two")
         complete(http, server, prompt, cache_salt="three")
-        assert scrape(http, server.url).counters["external_hits"] == 512
+        assert KIND.scrape(http, server.url).counters["external_hits"] == 512
     assert hits == [0, 592, 0, 0]
 
 
 def test_a_request_may_be_counted_late(http: httpx.Client) -> None:
     with serving(Script(count_s=60)) as server:
         assert complete(http, server, [1, 2, 3], stream=True).text.endswith("data: [DONE]\n\n")
-        reading = scrape(http, server.url)
+        reading = KIND.scrape(http, server.url)
     assert (reading.gauges["running"], reading.counters["finished"]) == (1, 0)
 
 
 def test_a_lookup_may_be_counted_twice_and_a_metric_be_missing(http: httpx.Client) -> None:
     with serving(Script(pool_tokens=1600, host_tokens=1024, tier_lookups=2, hides="prompt_tokens")) as server:
         complete(http, server, list(range(40)))
-        counters = scrape(http, server.url).counters
+        counters = KIND.scrape(http, server.url).counters
     assert (counters["prefix_queries"], counters["external_queries"]) == (40, 80)
     assert not any(name.startswith(("prompt_tokens", "cached_tokens")) for name in counters)
 
 
 def test_counters_can_be_told_to_lie(http: httpx.Client) -> None:
     with serving(Script(foreign_tokens=100, preempt_every=2, restart_after=2)) as server:
-        first = scrape(http, server.url)
+        first = KIND.scrape(http, server.url)
         for _ in range(2):
             complete(http, server, list(range(40)))
-        second = scrape(http, server.url)
+        second = KIND.scrape(http, server.url)
         assert difference(first.counters, second.counters)["prefix_queries"] == 2 * (40 + 100)
         assert second.counters["preemptions"] == 1
         http.post(f"{server.url}/fake/counters", json={"prefix_cache_queries": -50})
-        assert scrape(http, server.url).counters["prefix_queries"] == 230
+        assert KIND.scrape(http, server.url).counters["prefix_queries"] == 230
         complete(http, server, list(range(40)))
-        third = scrape(http, server.url)
+        third = KIND.scrape(http, server.url)
         assert third.counters["prefix_queries"] == 140
         assert third.started is not None
         assert second.started is not None
@@ -190,15 +191,15 @@ def test_counters_can_be_told_to_lie(http: httpx.Client) -> None:
 
 def test_what_it_says_of_itself(http: httpx.Client) -> None:
     with serving() as server:
-        model = served_model(http, server.url)
+        model = KIND.served_model(http, server.url)
         assert (model.name, model.version, model.max_tokens) == ("fake", "0.32.0", 131072)
         server.take_script({"max_model_len": 64})
-        assert served_model(http, server.url).max_tokens == 64
+        assert KIND.served_model(http, server.url).max_tokens == 64
         assert http.get(f"{server.url}/health").status_code == 200
         server.script = Script(healthy=False)
         assert http.get(f"{server.url}/health").status_code == 503
         assert http.get(f"{server.url}/nowhere").status_code == 404
-        assert scrape(http, server.url).capacity is None
+        assert KIND.scrape(http, server.url).capacity is None
 
 
 def test_the_truth_is_known_by_request_id(http: httpx.Client) -> None:
@@ -215,7 +216,7 @@ def test_the_truth_is_known_by_request_id(http: httpx.Client) -> None:
 def test_an_answer_without_a_stream_is_whole(http: httpx.Client) -> None:
     with serving() as server:
         answer = complete(http, server, [1, 2], 3).json()
-        assert scrape(http, server.url).counters["output_tokens"] == server.truth["r0"].tokens == 3
+        assert KIND.scrape(http, server.url).counters["output_tokens"] == server.truth["r0"].tokens == 3
     assert answer["choices"][0]["text"] == " t0 t1 t2"
     assert answer["usage"]["completion_tokens"] == 3
 
@@ -254,7 +255,7 @@ def test_a_refusal_is_counted_nowhere_and_leaves_the_connection_open(http: httpx
             assert "out of vocabulary" in complete(http, server, [5000], stream=stream).text
         assert complete(http, server, [1]).status_code == 200
         assert (server.connections_made, server.requests) == (1, 1)
-        assert scrape(http, server.url).counters["prompt_tokens"] == 1
+        assert KIND.scrape(http, server.url).counters["prompt_tokens"] == 1
 
 
 def test_without_a_vocabulary_any_id_is_served_that_vllm_could_hold(http: httpx.Client) -> None:
@@ -288,7 +289,7 @@ def test_a_script_with_a_fault_that_is_none_is_refused(http: httpx.Client) -> No
         assert http.post(f"{server.url}/fake/script", json={"no_such": 1}).status_code == 400
         assert http.post(f"{server.url}/fake/script", json={"fault": "status", "fault_status": 429}).status_code == 200
         assert complete(http, server, [1]).status_code == 429
-        assert (server.requests, scrape(http, server.url).counters["prompt_tokens"]) == (1, 0)
+        assert (server.requests, KIND.scrape(http, server.url).counters["prompt_tokens"]) == (1, 0)
 
 
 def alone(*arguments: str) -> tuple[subprocess.Popen[str], str]:

@@ -22,8 +22,8 @@ from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
-from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
-from kvbench.runners.vllm.metric_names import KNOWN_VLLM
+from kvbench.runners.servers.kinds.kind import ServedModel
+from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.model_facts import ModelFacts, read_facts
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
@@ -66,7 +66,7 @@ class AttachedBackend:
         for arm, server in self._servers.items():
             note(f"asking {server.url}")
             with _open(server) as http:
-                served[arm], pools[arm] = served_model(http, server.url), read_pool(http, server.url)
+                served[arm], pools[arm] = KIND.served_model(http, server.url), KIND.read_pool(http, server.url)
         _require_same("model", {arm: model.name for arm, model in served.items()})
         self._served: ServedModel = served[config.arms[0]]
         self._pools = pools
@@ -103,7 +103,7 @@ class AttachedBackend:
     def profile(self, arm: str) -> str | None:
         """The profile ``vllm`` for the version it was read from. What a tier holds is not known, so only ``none`` is foreseen."""
         keeps_every_token = self._facts is None or self._facts.full_attention
-        return "vllm" if arm == "none" and keeps_every_token and (self._served.version or "").startswith(f"{KNOWN_VLLM}.") else None
+        return "vllm" if arm == "none" and keeps_every_token and KIND.is_known(self._served.version) else None
 
     def host_room(self, tokens: int) -> int:
         """The tier is as it is."""

@@ -18,10 +18,11 @@ from kvbench.errors import OutOfMemory, RunFailed, UsageError
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
+from kvbench.runners.servers.kinds.kind import ServedModel
+from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.arm_servers import ArmServers
-from kvbench.runners.vllm.counters import ServedModel, read_pool, served_model
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
-from kvbench.runners.vllm.metric_names import KNOWN_LMCACHE, KNOWN_VLLM, LMCACHE_WATERMARK
+from kvbench.runners.vllm.metric_names import KNOWN_LMCACHE, LMCACHE_WATERMARK
 from kvbench.runners.vllm.model_facts import read_facts
 from kvbench.runners.vllm.options import ServerOptions, parse_environment
 from kvbench.runners.vllm.quiesce import Quiesce
@@ -80,7 +81,7 @@ class VllmBackend:
 
     def profile(self, arm: str) -> str | None:
         """The profile ``vllm`` for the versions it was read from, models that keep every token, and the arms it describes."""
-        known = self._facts.full_attention and (self._installation.vllm or "").startswith(f"{KNOWN_VLLM}.")
+        known = self._facts.full_attention and KIND.is_known(self._installation.vllm)
         if arm == "cpu":
             known &= (self._installation.lmcache or "").startswith(f"{KNOWN_LMCACHE}.")
         return "vllm" if known and arm in ("none", "cpu") else None
@@ -159,10 +160,10 @@ class VllmBackend:
             self._spare.stop()
 
     def _runner(self, servers: ArmServers, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        pool, asked = read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
+        pool, asked = KIND.read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
         if pool != DeviceCapacity(asked, self.capacity.block_size):
             raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
-        name = served_model(http, servers.url).name
+        name = KIND.served_model(http, servers.url).name
         salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
         patience, ids = Patience(self._config.request_timeout), self._config.compares_outputs
         client = Client(servers.url, name, clock, patience=patience, token_ids=ids, cache_salt=salt)
@@ -183,8 +184,8 @@ class VllmBackend:
         self._spare = self._started(ArmSetup("none"), 0)
         try:
             with open_client() as http:
-                self._served = served_model(http, self._spare.url)
-                return read_pool(http, self._spare.url)
+                self._served = KIND.served_model(http, self._spare.url)
+                return KIND.read_pool(http, self._spare.url)
         except BaseException:  # nobody can close a backend that was never made
             self.close()
             raise

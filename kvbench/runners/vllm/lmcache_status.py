@@ -1,4 +1,4 @@
-"""An LMCache server's own status, and the resets: whether stores have landed, and caches that start from nothing."""
+"""An LMCache server's own status, and its reset: whether stores have landed, and a tier that starts from nothing."""
 
 from __future__ import annotations
 
@@ -104,19 +104,3 @@ def clear(client: httpx.Client, url: str) -> None:
     left = read_status(client, url).chunks
     if left:
         raise RunFailed(f"{url}/cache/clear left {left} chunks; something still uses them: wait for requests in flight")
-
-
-def reset_prefix_cache(client: httpx.Client, url: str) -> None:
-    """Empty a vLLM server's prefix cache on the device. The tier behind it keeps what it has: :func:`clear`.
-
-    Raises:
-        RunFailed: it refused, which it says in a 200 too; or it was not started with ``VLLM_SERVER_DEV_MODE=1``.
-    """
-    try:
-        answer = post_object(client, f"{url}/reset_prefix_cache")
-    except RunFailed as error:
-        if "answered 404" not in str(error):
-            raise
-        raise RunFailed(f"{error}; start the server with VLLM_SERVER_DEV_MODE=1") from None
-    if answer.get("success") is not True:
-        raise RunFailed(f"{url}/reset_prefix_cache: the cache was not reset; blocks are still held: wait for requests in flight")

@@ -8,9 +8,12 @@ import httpx
 
 from kvbench.errors import RunFailed
 from kvbench.runners.base import Request
+from kvbench.runners.servers.counters import Scrape, scrape
+from kvbench.runners.servers.kinds.kind import ServerKind
+from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.vllm.counters import Scrape, scrape
 from kvbench.runners.vllm.lmcache_status import await_stores
+from kvbench.runners.vllm.metric_names import LMCACHE
 
 IDLE_S = 5.0
 """vLLM counts a request before its last token leaves; a server that still has requests after this long serves others as well."""
@@ -22,14 +25,23 @@ class Quiesce:
     """Reads one server, and the LMCache server beside it, if there is one."""
 
     def __init__(
-        self, http: httpx.Client, url: str, lmcache_url: str | None, chunk_tokens: int, kept_chunks: int | None, patience_s: float
+        self,
+        http: httpx.Client,
+        url: str,
+        lmcache_url: str | None,
+        chunk_tokens: int,
+        kept_chunks: int | None,
+        patience_s: float,
+        kind: ServerKind = KIND,
     ) -> None:
         """Reads nothing yet.
 
         Args:
             kept_chunks: as many chunks the tier keeps without evicting any; ``None``: not known, so none is waited for by number.
             patience_s: how long stores may take.
+            kind: of the server.
         """
+        self.kind = kind
         self._http, self._url, self._lmcache_url = http, url, lmcache_url
         self._kept_chunks, self._patience_s = kept_chunks, patience_s
         self._prefixes, self._chunks = Prefixes(chunk_tokens), set[int]()
@@ -38,9 +50,9 @@ class Quiesce:
 
     def read(self) -> Scrape:
         """The counters as they are, those of LMCache among them."""
-        reading = scrape(self._http, self._url)
+        reading = self.kind.scrape(self._http, self._url)
         if self._lmcache_url is not None:
-            reading.counters.update(scrape(self._http, self._lmcache_url).counters)
+            reading.counters.update(scrape(self._http, self._lmcache_url, LMCACHE).counters)
         return reading
 
     def after(self, *requests: Request) -> Scrape:
@@ -73,7 +85,7 @@ class Quiesce:
         """Until the server says that no request runs or waits, or does not say it; whether that came in time. Asks no server of others."""
         deadline = time.monotonic() + IDLE_S
         while self._is_ours and time.monotonic() < deadline:
-            gauges = scrape(self._http, self._url).gauges
+            gauges = self.kind.scrape(self._http, self._url).gauges
             if not gauges.get("running", 0) and not gauges.get("waiting", 0):
                 return True
             time.sleep(POLL_S)

@@ -12,7 +12,7 @@ from kvbench.errors import RunFailed
 from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
-from kvbench.runners.vllm.counters import Scrape, contradiction, difference, tokens_by_tier
+from kvbench.runners.servers.counters import Scrape, difference
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runs.records import PassTotals, RequestRecord, digest
 
@@ -177,10 +177,9 @@ class VllmRunner:
 
     def _by_counters(self, before: Scrape, after: Scrape, request: Request, exchange: Exchange) -> Attribution | None:
         """What one request alone made the counters grow by; ``None`` where something else did too, they do not say, or are contradicted."""
-        grown, prompt = difference(before.counters, after.counters), len(request.prompt)
-        tokens = tokens_by_tier(grown, self._has_tier)
-        alone = grown.get("finished") == 1 and grown.get("prefix_queries") == grown.get("prompt_tokens") == prompt
-        if not alone or tokens is None or contradiction(tokens, grown) is not None:
+        grown, kind = difference(before.counters, after.counters), self._quiesce.kind
+        tokens = kind.tokens_by_tier(grown, self._has_tier)
+        if not kind.was_alone(grown, len(request.prompt)) or tokens is None or kind.contradiction(tokens, grown) is not None:
             return None
         if exchange.cached_tokens not in (None, tokens.device + tokens.host):
             return None
@@ -188,9 +187,9 @@ class VllmRunner:
 
     def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float], failed: bool) -> PassTotals:
         """What the pass made the counters grow by. One that ``failed`` in part may have counts of half a request, which is no fault."""
-        grown = difference(before.counters, after.counters)
-        tokens, host = tokens_by_tier(grown, self._has_tier), grown.get("external_hits")
-        wrong = None if tokens is None else contradiction(tokens, grown)
+        grown, kind = difference(before.counters, after.counters), self._quiesce.kind
+        tokens, host = kind.tokens_by_tier(grown, self._has_tier), grown.get("external_hits")
+        wrong = None if tokens is None else kind.contradiction(tokens, grown)
         known = tokens if wrong is None else None
         return PassTotals(
             counters_before=_with_start(before),

@@ -8,7 +8,8 @@ from kvbench.errors import RunFailed
 from kvbench.runners.base import ClosedLoop, ListSource, Request
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
-from kvbench.runners.vllm.lmcache_status import await_stores, clear, reset_prefix_cache
+from kvbench.runners.servers.kinds.vllm import KIND
+from kvbench.runners.vllm.lmcache_status import await_stores, clear
 from kvbench.runs.records import RequestKey
 from kvbench.workloads.draws import Draws
 
@@ -52,7 +53,7 @@ def empty(http: httpx.Client, url: str, lmcache_url: str | None) -> None:
     """
     if lmcache_url is not None:
         await_stores(http, lmcache_url, STORES_S)
-    reset_prefix_cache(http, url)
+    KIND.reset(http, url)
     if lmcache_url is not None:
         clear(http, lmcache_url)
 

@@ -8,21 +8,19 @@ import httpx
 import pytest
 
 from kvbench.errors import RunFailed
-from kvbench.runners.vllm.counters import (
-    ReportedPool,
-    ServedModel,
-    TokensByTier,
-    contradiction,
-    difference,
-    parse,
-    scrape,
-    served_model,
-    tokens_by_tier,
-)
+from kvbench.runners.servers.counters import MetricNames, ReportedPool, Scrape, difference
+from kvbench.runners.servers.counters import parse as parse_as
+from kvbench.runners.servers.kinds.kind import ServedModel, TokensByTier
+from kvbench.runners.servers.kinds.vllm import KIND, contradiction, served_model, tokens_by_tier
+from kvbench.runners.vllm.metric_names import LMCACHE as LMCACHE_NAMES
 
 DATA = Path(__file__).parent / "data"
 VLLM = (DATA / "metrics-vllm-0.32.0.txt").read_text()
 LMCACHE = (DATA / "metrics-lmcache-0.5.6.txt").read_text()
+
+
+def parse(text: str, names: MetricNames = KIND.metrics) -> Scrape:
+    return parse_as(text, names)
 
 
 def answering(pages: dict[str, httpx.Response]) -> httpx.Client:
@@ -63,7 +61,7 @@ def test_gauges_capacity_and_the_start_of_the_process() -> None:
 
 
 def test_every_counter_of_lmcache() -> None:
-    seen = parse(LMCACHE)
+    seen = parse(LMCACHE, LMCACHE_NAMES)
     assert seen.counters == {
         "lmcache_lookups": 8,
         "lmcache_asked_tokens": 14336,
@@ -145,7 +143,7 @@ def test_hits_that_contradict_the_prompt_tokens(change: dict[str, int], words: s
 
 def test_a_scrape_over_http() -> None:
     with answering({"/metrics": httpx.Response(200, text=VLLM)}) as client:
-        assert scrape(client, "http://server").counters["external_hits"] == 7168
+        assert KIND.scrape(client, "http://server").counters["external_hits"] == 7168
 
 
 @pytest.mark.parametrize(
@@ -162,12 +160,12 @@ def test_a_scrape_over_http() -> None:
 )
 def test_no_metrics_is_an_error(answer: httpx.Response, words: str) -> None:
     with answering({"/metrics": answer}) as client, pytest.raises(RunFailed, match=words):
-        scrape(client, "http://server")
+        KIND.scrape(client, "http://server")
 
 
 def test_nobody_there_is_an_error() -> None:
     with httpx.Client(trust_env=False) as client, pytest.raises(RunFailed, match=r"http://127\.0\.0\.1:9/metrics: no answer"):
-        scrape(client, "http://127.0.0.1:9")
+        KIND.scrape(client, "http://127.0.0.1:9")
 
 
 def test_the_served_model() -> None:

@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from kvbench.errors import RunFailed
+from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm import lmcache_status
-from kvbench.runners.vllm.lmcache_status import LMCacheStatus, await_stores, clear, read_status, reset_prefix_cache
+from kvbench.runners.vllm.lmcache_status import LMCacheStatus, await_stores, clear, read_status
 
 STATUS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "status-lmcache-0.5.6.json").read_text())
 URL = "http://lmcache"
@@ -151,7 +152,7 @@ def test_resetting() -> None:
         return httpx.Response(200, json={"success": True})
 
     with client_for(respond) as client:
-        reset_prefix_cache(client, URL)
+        KIND.reset(client, URL)
     assert asked == [("POST", "/reset_prefix_cache")]
 
 
@@ -166,4 +167,4 @@ def test_resetting() -> None:
 )
 def test_a_reset_that_resets_nothing_is_an_error(answer: httpx.Response, words: str) -> None:
     with client_for(lambda _: answer) as client, pytest.raises(RunFailed, match=words):
-        reset_prefix_cache(client, URL)
+        KIND.reset(client, URL)

@@ -13,8 +13,8 @@ from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
+from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.arm_servers import ArmServers
-from kvbench.runners.vllm.counters import scrape, served_model
 from kvbench.runners.vllm.installation import find_python, inspect
 from kvbench.runners.vllm.options import ServerOptions
 from kvbench.runners.vllm.tiny_model import shape_folder
@@ -92,11 +92,11 @@ def test_requests_that_outgrow_the_pool_are_preempted_and_lose_no_token(tmp_path
         return {name: exchange.token_ids for name, exchange in ended.items()}
 
     with ArmServers("none", options, installation, tmp_path) as servers, open_client() as http:
-        client = Client(servers.url, served_model(http, servers.url).name, Clock(), token_ids=True)
+        client = Client(servers.url, KIND.served_model(http, servers.url).name, Clock(), token_ids=True)
         crowded = send(8)
-        preemptions = scrape(http, servers.url).counters["preemptions"]
+        preemptions = KIND.scrape(http, servers.url).counters["preemptions"]
         alone = send(1)
-        assert scrape(http, servers.url).counters["preemptions"] == preemptions > 0
+        assert KIND.scrape(http, servers.url).counters["preemptions"] == preemptions > 0
     assert crowded == alone
     assert all_gone(mark(), 0)
 

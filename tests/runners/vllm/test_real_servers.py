@@ -21,11 +21,13 @@ import httpx
 import pytest
 
 from kvbench.errors import RunFailed
+from kvbench.runners.servers.counters import ReportedPool, difference, scrape
+from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.arm_servers import ArmServers
-from kvbench.runners.vllm.counters import ReportedPool, difference, scrape, served_model
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
-from kvbench.runners.vllm.lmcache_status import await_stores, clear, reset_prefix_cache
+from kvbench.runners.vllm.lmcache_status import await_stores, clear
+from kvbench.runners.vllm.metric_names import LMCACHE
 from kvbench.runners.vllm.options import ServerOptions
 from kvbench.runners.vllm.tiers import host_gib_for
 from kvbench.runners.vllm.tiny_model import shape_folder
@@ -82,14 +84,14 @@ class Arm:
 
     def read_all(self, **more: Any) -> tuple[dict[str, int], list[dict[str, Any]]]:
         """Read every document in order: what was counted meanwhile, and the answers. Stores have landed when it returns."""
-        before = scrape(self.client, self.servers.url).counters
+        before = KIND.scrape(self.client, self.servers.url).counters
         answers = [self.read(document, **more) for document in range(DOCUMENTS)]
         if self.servers.lmcache_url is not None:
             await_stores(self.client, self.servers.lmcache_url, 60)
-        return difference(before, scrape(self.client, self.servers.url).counters), answers
+        return difference(before, KIND.scrape(self.client, self.servers.url).counters), answers
 
     def lmcache_counters(self) -> dict[str, int]:
-        return scrape(self.client, self.lmcache_url).counters
+        return scrape(self.client, self.lmcache_url, LMCACHE).counters
 
     @property
     def lmcache_url(self) -> str:
@@ -101,7 +103,7 @@ class Arm:
 def running(tier: str, options: ServerOptions, installation: Installation, folder: Path) -> Iterator[Arm]:
     """The arm, and afterwards nothing of it."""
     with ArmServers(tier, options, installation, folder) as servers, httpx.Client(timeout=120, trust_env=False) as client:
-        yield Arm(servers, client, served_model(client, servers.url).name)
+        yield Arm(servers, client, KIND.served_model(client, servers.url).name)
         servers.check_alive()
     assert all_gone(options.environment[MARK], 0)
 
@@ -118,9 +120,9 @@ STORED = DOCUMENTS * CHUNKS * CHUNK
 def test_no_tier(options: ServerOptions, installation: Installation, tmp_path: Path) -> None:
     with running("none", options, installation, tmp_path) as arm:
         assert installation.vllm is not None
-        seen = served_model(arm.client, arm.servers.url)
+        seen = KIND.served_model(arm.client, arm.servers.url)
         assert (seen.root, seen.max_tokens, seen.version) == (options.model, 95 * 32, installation.vllm)
-        assert scrape(arm.client, arm.servers.url).capacity == ReportedPool(block_size=32, blocks=96, tokens=3072)
+        assert KIND.scrape(arm.client, arm.servers.url).capacity == ReportedPool(block_size=32, blocks=96, tokens=3072)
         for _ in range(2):
             counted, answers = arm.read_all()
             assert prompt_counters(counted) == (ALL, 0, 0, ALL)
@@ -128,7 +130,7 @@ def test_no_tier(options: ServerOptions, installation: Installation, tmp_path: P
             assert [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers] == [0] * DOCUMENTS
         last = 62 * 32  # its full blocks but the one of the last token
         assert arm.read(3)["usage"]["prompt_tokens_details"]["cached_tokens"] == last
-        reset_prefix_cache(arm.client, arm.servers.url)
+        KIND.reset(arm.client, arm.servers.url)
         assert arm.read(3)["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
         assert arm.servers.tier_trouble() is None
 
@@ -148,7 +150,7 @@ def test_cpu_tier(options: ServerOptions, installation: Installation, tmp_path: 
         own = arm.lmcache_counters()
         assert (own["lmcache_hit_tokens_l1"], own["lmcache_hit_tokens_l2"]) == (STORED, 0)
         assert (own["lmcache_chunks_written"], own["lmcache_chunks_read"]) == (DOCUMENTS * CHUNKS, DOCUMENTS * CHUNKS)
-        reset_prefix_cache(arm.client, arm.servers.url)
+        KIND.reset(arm.client, arm.servers.url)
         clear(arm.client, arm.lmcache_url)
         assert prompt_counters(arm.read_all()[0]) == (ALL, 0, 0, ALL)
 

@@ -152,6 +152,8 @@ def test_an_added_metric_leaves_nothing_behind(tmp_path: Path, capsys: Captured,
         return [*(report(tmp_path / "run", kind, capsys) for kind in kinds), (tmp_path / "base.json").read_text(encoding="utf-8")]
 
     before = shown()
+    assert not any("metrics" in row for row in json.loads(before[1])["passes"])
+    assert not any("metrics" in repeat for cell in json.loads(before[3])["cells"] for repeat in cell["repeats"])
     register(ADDED[0])
     try:
         assert all(one != other for one, other in zip(before, shown(), strict=True))

@@ -159,6 +159,12 @@ def test_beladys_anomaly_in_pool_and_tier(policy: str, hits: tuple[int, int]) ->
             assert sum(tier) == 2 * expected_hits
 
 
+def test_what_a_running_request_found_is_not_evicted_for_its_own_output() -> None:
+    """The third request finds block 1 of its two; the other and its output take what is left, 3 and 4 included, and not block 1."""
+    workload = Workload([([1, 2], 1), ([3, 4], 1), ([1, 2], 3), ([3, 4], 1)], 1, 4, 1, None, 64)
+    assert [tokens.device for tokens in predicted(workload)] == [tokens.device for tokens in measured(workload)] == [0, 0, 1, 0]
+
+
 ZEROS = [0] * 10
 DOCUMENT, OTHER = [100, 101, 102, 103, 1], [200, 1]
 

@@ -86,17 +86,19 @@ class BlockPool:
     def _choose(self, count: int) -> list[int]:
         """Take blocks out of the free ones, ascending."""
         blank = [self._blank.popitem()[0] for _ in range(min(count, len(self._blank)))]
-        return sorted(blank + [self._block_of[self._findable.evict()] for _ in range(count - len(blank))])
+        evict = self._findable.evict
+        return sorted(blank + [self._block_of[evict()] for _ in range(count - len(blank))])
 
     def acquire(self, blocks: Iterable[int]) -> None:
         """Add a reference to each block; a free one leaves the order of reuse and keeps its key."""
         for block in blocks:
             if self.references[block] == 0:
                 self.free_blocks -= 1
-                if block in self._key_of:
-                    self._findable.pin(self._key_of[block])
-                else:
+                key = self._key_of.get(block)
+                if key is None:
                     del self._blank[block]
+                else:
+                    self._findable.pin(key)
             self.references[block] += 1
         self.peak_used = max(self.peak_used, self.used_blocks)
 
@@ -112,10 +114,11 @@ class BlockPool:
             self.references[block] -= 1
             if self.references[block] == 0:
                 self.free_blocks += 1
-                if block in self._key_of:
-                    self._findable.use(self._key_of[block])
-                else:
+                key = self._key_of.get(block)
+                if key is None:
                     self._blank[block] = None
+                else:
+                    self._findable.use(key)
 
     def publish(self, block: int, key: bytes) -> None:
         """Make a full block findable. The first block with a key keeps it; a later one with the same content stays without."""

@@ -23,6 +23,7 @@ class HostTier:
         self._slots: dict[bytes, int] = {}
         self._kept = make_policy(policy, capacity)
         """The same chunks in the order of eviction."""
+        self._use = self._kept.use
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -33,7 +34,7 @@ class HostTier:
 
     def touch(self, key: bytes) -> None:
         """Use a chunk that is kept; changes the order of eviction only."""
-        self._kept.use(key)
+        self._use(key)
 
     def put(self, key: bytes) -> int | None:
         """Use a chunk, and give it a slot if it has none, instead of another chunk if the tier is full.
@@ -41,7 +42,7 @@ class HostTier:
         Returns the slot to write it to; ``None`` if nothing is to be written: the chunk is here already, or there is no room for any.
         """
         if key in self._slots:
-            self.touch(key)
+            self._use(key)
             return None
         if self.capacity == 0:
             return None
@@ -51,5 +52,5 @@ class HostTier:
             slot = self._slots.pop(self._kept.evict())
             self.evicted += 1
         self._slots[key] = slot
-        self._kept.use(key)
+        self._use(key)
         return slot

@@ -19,8 +19,11 @@ class LRUOrder(EnginePolicy):
 
     def use(self, key: bytes) -> None:
         """Make this the most recently used key."""
-        self._order[key] = None
-        self._order.move_to_end(key)
+        order = self._order
+        if key in order:
+            order.move_to_end(key)
+        else:
+            order[key] = None
 
     def pin(self, key: bytes) -> None:
         """Take the key out of the order."""

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Mapping
-from functools import cache
-
-import kvbench.runners.simulator.policies as room
 from kvbench.errors import UsageError
+from kvbench.registry.registry import Registry
 from kvbench.runners.simulator.policies.policy import Future, Policy, PolicyEntry
 
-_registered: dict[str, PolicyEntry] = {}
-
-
-@cache
-def _found() -> dict[str, PolicyEntry]:
-    """The policies of this room. Its modules are found, not listed."""
-    modules = [importlib.import_module(module.name) for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")]
-    entries: list[PolicyEntry] = [module.POLICY for module in modules if hasattr(module, "POLICY")]
-    return {entry.name: entry for entry in entries}
-
-
-def policies() -> Mapping[str, PolicyEntry]:
-    """Every policy by its name."""
-    return _found() | _registered
+_POLICIES: Registry[PolicyEntry] = Registry("kvbench.runners.simulator.policies", "POLICY")
+policies, register, unregister = _POLICIES.all, _POLICIES.register, _POLICIES.unregister
 
 
 def find_policy(name: str) -> PolicyEntry:
@@ -49,13 +32,3 @@ def make_policy(name: str, capacity: int, future: Future | None = None) -> Polic
     if entry.needs_future and future is None:
         raise UsageError(f"policy {name} must know the requests to come, and here they are not known; choose another, such as lru")
     return entry.make(capacity, () if future is None else future)
-
-
-def register(entry: PolicyEntry) -> None:
-    """Add a policy that is no file of this room."""
-    _registered[entry.name] = entry
-
-
-def unregister(name: str) -> None:
-    """Take one away that was added."""
-    _registered.pop(name, None)

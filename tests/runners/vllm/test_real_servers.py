@@ -21,8 +21,9 @@ import httpx
 import pytest
 
 from kvbench.errors import RunFailed
-from kvbench.runners.servers.counters import ReportedPool, difference, scrape
+from kvbench.runners.servers.counters import difference, scrape
 from kvbench.runners.servers.kinds.vllm import KIND
+from kvbench.runners.servers.metric import ReportedPool
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, find_python, inspect

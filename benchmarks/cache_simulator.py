@@ -27,7 +27,7 @@ import numpy as np
 from kvbench.runners.profiles import ENGINE
 from kvbench.runners.simulator.block_trace import BlockTrace
 from kvbench.runners.simulator.replay import replay
-from kvbench.runners.simulator.simulator import BlockSimulator, Capacity, Footprint
+from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint
 from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.prompt_text import PromptText
 from kvbench.workloads.trace import load_trace
@@ -92,7 +92,7 @@ def two_tiers(requests: Requests, chunk_blocks: int) -> Callable[[], object]:
     assert device is not None
     assert host is not None
     rules = replace(device, computes_last=False)
-    sizes = Capacity(CAPACITY * BLOCK, BLOCK, HOST_BLOCKS * BLOCK, chunk_blocks * BLOCK)
+    sizes = CacheSizes(CAPACITY * BLOCK, BLOCK, HOST_BLOCKS * BLOCK, chunk_blocks * BLOCK)
     footprints = [Footprint(len(ids) * BLOCK, len(ids) * BLOCK, ids, ids[chunk_blocks - 1 :: chunk_blocks]) for ids in requests]
 
     def run() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.model.model import Model, load_model
 from kvbench.workloads.draws import Draws
 from lines import add_output, write_line

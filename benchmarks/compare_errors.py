@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from kvbench.analysis.latency import Statistics
 from kvbench.analysis.request_table import FIELDS, request_frame
-from kvbench.compare.baseline import Baseline, Cell, Repeat, reduce
-from kvbench.compare.comparison import compare
+from kvbench.analysis.statistics import Statistics
+from kvbench.comparison.baseline import Baseline, Cell, reduce
+from kvbench.comparison.compare import compare
+from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import read_run
 from lines import add_output, write_line
 
@@ -88,7 +89,7 @@ def draw(noise: Noise, repeats: int, rng: np.random.Generator) -> Times:
 
 
 def as_baseline(*runs: Times) -> Baseline:
-    """Runs of these times, as :func:`kvbench.compare.baseline.reduce` makes it of run folders."""
+    """Runs of these times, as :func:`kvbench.comparison.baseline.reduce` makes it of run folders."""
     tokens = np.tile([0, 0, 526], (DOCS, 1))
 
     def cell(place: int, index: int) -> Cell:

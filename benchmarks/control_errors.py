@@ -14,7 +14,8 @@ from dataclasses import asdict
 import numpy as np
 
 from compare_errors import NOISE, NOISIER_HITS, Noise, Times
-from kvbench.summary.controls import LEAST_REPEATS, Verdict, judge
+from kvbench.runs.run_folder import LEAST_CONTROL_REPEATS
+from kvbench.summary.controls import Verdict, judge
 from lines import add_output, write_line
 
 DOCS = 4
@@ -45,7 +46,7 @@ def rates(noise: Noise, scale: float, repeats: int, trials: int, gain: float, se
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--repeats", type=int, nargs="+", default=[LEAST_REPEATS, 5, 10])
+    parser.add_argument("--repeats", type=int, nargs="+", default=[LEAST_CONTROL_REPEATS, 5, 10])
     parser.add_argument("--gain", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
     add_output(parser)

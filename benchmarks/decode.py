@@ -119,7 +119,7 @@ def filled_engine(model: Model, room: int, scattered: bool) -> Engine:
     for number in range(SEQUENCES):
         sequence = Sequence(str(number), [0] * CONTEXT + [number], CONTEXT, room + 2, KeyChain(BLOCK, bytes(32)), KeyChain(256, bytes(32)))
         sequence.block_table = blocks[number * each : (number + 1) * each]
-        sequence.computed, sequence.published = CONTEXT, each
+        sequence.computed, sequence.cached_blocks = CONTEXT, each
         made.scheduler.running.append(sequence)
     return made
 

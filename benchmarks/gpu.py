@@ -19,7 +19,8 @@ import torch
 
 from kvbench.experiments.composed import load_config
 from kvbench.reports import terminal
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import Copy, make_transfer
 from kvbench.runners.engine.model.model import Model, load_model

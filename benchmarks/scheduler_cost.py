@@ -13,7 +13,8 @@ from collections import defaultdict
 from typing import Any
 
 from common import load, parse, prompt, report
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.model.model import Model
 
 BATCH, PROMPT, STEPS, BLOCK, BUDGET = 32, 256, 64, 16, 4096

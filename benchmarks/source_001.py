@@ -11,14 +11,14 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.models.shapes import SHAPES
 from kvbench.runners.base import ClosedLoop, ListSource
 from kvbench.runners.profiles import VLLM
 from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
 
 DOCUMENT_MS, LOAD_MS, LOADED, DEVICE_HIT_MS = 560.0, 8.5, 4864, 30.0
@@ -48,7 +48,7 @@ def main() -> None:
     print("| arm | pass | p50 predicted | measured | error | mean predicted | measured | error |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for arm, host in (("vLLM", None), ("LMCache", 10**6)):  # a tier with room for all, as the source's had
-        predictor = Predictor(VLLM, Capacity(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
+        predictor = Predictor(VLLM, CacheSizes(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
         for plan in workload.passes:
             prediction = predictor.predict(ListSource(workload.requests(arm, 0, plan)), ClosedLoop(1))
             of_pass = [time or 0.0 for time in prediction.ttft_ms]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any
@@ -13,14 +13,9 @@ import pandas as pd
 
 from kvbench.analysis.cache import SOURCES, sources
 from kvbench.analysis.latency import timed
-from kvbench.analysis.prediction import with_prediction
-from kvbench.analysis.request_table import pass_labels, request_frame
-from kvbench.analysis.run_info import Setup, read_setup
+from kvbench.analysis.run_view import RunView
 from kvbench.analysis.stalls import long_gaps
 from kvbench.analysis.timeline import Timeline, timelines
-from kvbench.experiments.sharing.metrics import HeldSteps, held_steps
-from kvbench.runs.rates import Rates
-from kvbench.runs.run_folder import Run
 
 MOST_PLACES = 120
 """Places of a pass that are shown; where it has more, neighbours are shown as one, by their median."""
@@ -90,33 +85,28 @@ class Points:
     foreseen: tuple[ForeseenPoints, ...]
     stalls: tuple[StallPoint, ...]
     timelines: tuple[Timeline, ...]
-    held: tuple[HeldSteps, ...] = ()
 
 
-def points_of(run: Run, rates: Mapping[str, Any] | None) -> Points:
-    """The points of a run; ``rates`` are its summary's."""
-    setup = read_setup(run.manifest)
-    known_rates = None if rates is None else Rates(rates["prefill"], rates["restore"], rates["overhead_ms"])
-    requests = with_prediction(request_frame(run), run, known_rates)
-    known = timed(requests)
+def points_of(view: RunView, all_timelines: bool = False) -> Points:
+    """The points of a run; ``all_timelines``: also where nothing was preempted."""
+    known = timed(view.table)
     return Points(
-        passes=tuple(_passes(requests, pass_labels([*run.passes, *run.requests]), setup)),
-        sources=tuple(_sources(known, setup)) if setup.tiered else (),
-        foreseen=tuple(_foreseen(known, setup)),
-        stalls=tuple(nlargest(MOST_STALLS, _stalls(run), key=lambda stall: stall.total_ms)),
-        timelines=timelines(run),
-        held=held_steps(run, setup),
+        passes=tuple(_passes(view)),
+        sources=tuple(_sources(known, view)) if view.judges_tiers else (),
+        foreseen=tuple(_foreseen(known, view.arms)),
+        stalls=tuple(nlargest(MOST_STALLS, _stalls(view), key=lambda stall: stall.total_ms)),
+        timelines=timelines(view, all_timelines),
     )
 
 
-def _passes(requests: pd.DataFrame, labels: dict[int, str], setup: Setup) -> Iterator[PassPoints]:
+def _passes(view: RunView) -> Iterator[PassPoints]:
     place = ["arm", "pass_index", "position"]
-    table = requests.assign(ttft_ms=requests["ttft_ms"].where(~requests["failed"])).groupby(place, sort=True)
+    table = view.table.assign(ttft_ms=view.table["ttft_ms"].where(~view.table["failed"])).groupby(place, sort=True)
     medians = table.agg({"ttft_ms": "median", "doc_id": "first"}).reset_index()
     groups: dict[Any, pd.DataFrame] = dict(iter(medians.groupby(["arm", "pass_index"])))
-    names = setup.document_names
-    for arm in setup.arms:
-        for index, label in labels.items():
+    names = view.info.document_names
+    for arm in view.arms:
+        for index, label in view.labels.items():
             rows = groups.get((arm, index))
             if rows is None:
                 continue
@@ -136,26 +126,26 @@ def _name(doc: Any, position: int, names: tuple[str, ...] | None) -> str:
     return names[int(doc)] if names is not None and doc < len(names) else str(int(doc))
 
 
-def _sources(known: pd.DataFrame, setup: Setup) -> Iterator[SourcePoints]:
-    groups: dict[Any, pd.DataFrame] = dict(iter(known.groupby([known["arm"], sources(known, setup).rename("source")])))
-    for arm in setup.arms:
+def _sources(known: pd.DataFrame, view: RunView) -> Iterator[SourcePoints]:
+    groups: dict[Any, pd.DataFrame] = dict(iter(known.groupby([known["arm"], sources(known, view.info).rename("source")])))
+    for arm in view.arms:
         for source in SOURCES:
             if (arm, source) in groups:
                 values = groups[arm, source]["ttft_ms"].to_numpy(np.float64)
                 yield SourcePoints(arm, source, len(values), float(np.median(values)), _fewer(np.sort(values)))
 
 
-def _foreseen(known: pd.DataFrame, setup: Setup) -> Iterator[ForeseenPoints]:
+def _foreseen(known: pd.DataFrame, arms: Sequence[str]) -> Iterator[ForeseenPoints]:
     both = known[known["foreseen_ttft_ms"].notna()].sort_values(["foreseen_ttft_ms", "ttft_ms"])
-    for arm in setup.arms:
+    for arm in arms:
         rows = both[both["arm"] == arm]
         if not rows.empty:
             rows = rows.iloc[_fewer(np.arange(len(rows), dtype=np.float64)).astype(int)]
             yield ForeseenPoints(arm, rows["foreseen_ttft_ms"].to_numpy(np.float64), rows["ttft_ms"].to_numpy(np.float64))
 
 
-def _stalls(run: Run) -> Iterator[StallPoint]:
-    for line in run.requests:
+def _stalls(view: RunView) -> Iterator[StallPoint]:
+    for line in view.requests:
         if line["preemptions"] is None:  # nobody told which gap was one
             for token, total in long_gaps(line):
                 yield StallPoint(line["request_id"], token, total, ((GAP, total),))

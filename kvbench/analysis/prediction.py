@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kvbench.analysis.cache import Tokens
-from kvbench.runs.rates import Rates
+from kvbench.analysis.pass_tokens import PassTokens
+from kvbench.runs.rates import Rates, TierTokens
 from kvbench.runs.run_folder import Run
 
 _PLACE = ["arm", "repeat", "pass_index", "position"]
@@ -24,8 +24,8 @@ class Difference:
     """One request that was not as predicted: device, host and computed tokens."""
 
     request_id: str
-    predicted: tuple[int, int, int]
-    measured: tuple[int, int, int]
+    predicted: TierTokens
+    measured: TierTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Foreseen:
     device: int
     host: int
     computed: int
-    difference: tuple[int, int, int] | None
+    difference: TierTokens | None
     differing: int
     ttft_ms: float | None
 
@@ -104,12 +104,12 @@ def _predicted(run: Run, rates: Rates | None) -> Iterator[tuple[Any, ...]]:
             yield line["arm"], line["repeat"], line["pass_index"], position, device, host, computed, ttft, prediction["exact"]
 
 
-def foreseen(requests: pd.DataFrame, finished: set[int], measured: Tokens) -> Foreseen | None:
+def foreseen(requests: pd.DataFrame, finished: set[int], measured: PassTokens) -> Foreseen | None:
     """The prediction of a pass or a request, ``None`` where there is none.
 
     Args:
         requests: its rows of :func:`with_prediction`, all repeats.
-        finished: as for :func:`kvbench.analysis.cache.tokens_of_pass`, whose result is ``measured``.
+        finished: as for :func:`kvbench.analysis.pass_tokens.tokens_of_pass`, whose result is ``measured``.
     """
     exact = requests["exact"].to_numpy()
     if np.isnan(exact).all():
@@ -135,7 +135,7 @@ def foreseen(requests: pd.DataFrame, finished: set[int], measured: Tokens) -> Fo
     )
 
 
-def _difference(measured: Tokens, predicted: tuple[int, int, int]) -> tuple[int, int, int] | None:
+def _difference(measured: PassTokens, predicted: TierTokens) -> TierTokens | None:
     if measured.device is None or measured.host is None or measured.computed is None:
         return None
     return measured.device - predicted[0], measured.host - predicted[1], measured.computed - predicted[2]

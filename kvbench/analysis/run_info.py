@@ -1,4 +1,4 @@
-"""What a run was set up as: the part of its manifest that analysis reads, in one place."""
+"""What a run was set up as, and how it ended: the manifest, read in one place."""
 
 from __future__ import annotations
 
@@ -9,66 +9,81 @@ from typing import Any
 LOG = "log"
 """The experiment of a run that is somebody's log."""
 
-BATCH_EXPERIMENTS = frozenset({"pressure", "fragmentation", "sharing"})
-
-IN_ORDER = frozenset({"sequential", "repeat"})
-"""Passes that read the documents in the order of the first reading."""
-
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """What a replayed trace is; tokens in sum. ``left_out``: requests longer than asked for. ``span_s`` ``None``: a closed loop."""
+class RunInfo:
+    """A manifest's content; sizes in tokens. ``None`` where the run ended before it was known, or where it does not apply.
 
-    trace: str
-    requests: int
-    left_out: int
-    prompt_tokens: int
-    output_tokens: int
-    span_s: float | None
+    ``arm_details``: what the manifest says of each arm, by its name. ``config``, ``workload``, ``model``, ``environment`` and ``seeds`` are
+    the manifest's own objects, empty where it has none; what a workload says of itself only its experiment reads.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """A run's setup; sizes in tokens. ``None`` where the run ended before it was known, or where it does not apply."""
-
+    experiment: str
+    status: str
+    reasons: tuple[str, ...]
     arms: tuple[str, ...]
+    arm_details: Mapping[str, Mapping[str, Any]]
     host_tokens: Mapping[str, int | None]
     device_tokens: int | None
     block_size: int | None
     chunk_tokens: int | None
-    bytes_per_token: int | None
     document_tokens: tuple[int, ...]
     document_names: tuple[str, ...] | None
     question_tokens: int | None
     output_tokens: int | None
     working_set: int | None
     working_set_ratio: float | None
-    expected_requests: int | None
-    device: str | None
     profile: str | None
     rates: Mapping[str, Any] | None
+    floors: Mapping[str, Any] | None
     config: Mapping[str, Any]
-    replay: Replay | None = None
+    workload: Mapping[str, Any]
+    model: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    seeds: Mapping[str, Any]
+    kvbench: str
+    created: str
+    command: tuple[str, ...] | None
+
+    @property
+    def runner(self) -> str:
+        """What executed the requests."""
+        return str(self.config.get("runner", "engine"))
 
     @property
     def simulated(self) -> bool:
         """Whether nothing was measured: the run is a prediction itself."""
-        return self.config.get("runner") == "simulator"
+        return self.runner == "simulator"
 
     @property
     def of_log(self) -> bool:
         """Whether the run is somebody's log, which no option of ours can repeat."""
-        return self.config.get("experiment") == LOG
-
-    @property
-    def tiered(self) -> bool:
-        """Whether the arms are tiers, so that hits, first reads and speedups speak of them; logs of other tools are read so too."""
-        return self.config.get("experiment", "cyclic") not in BATCH_EXPERIMENTS
+        return self.experiment == LOG
 
     @property
     def baseline(self) -> str | None:
         """The arm that all others are compared with: the first one."""
         return self.arms[0] if self.arms else None
+
+    @property
+    def device(self) -> str | None:
+        """``cpu`` or ``cuda``."""
+        return self.environment.get("device")
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """KV bytes of one token."""
+        return self.model.get("bytes_per_token")
+
+    @property
+    def dtype(self) -> str:
+        """The weights' and the KV's type, for messages."""
+        return str(self.model.get("dtype") or "an unknown dtype")
+
+    @property
+    def requests_per_pass(self) -> int | None:
+        """Where every pass has as many."""
+        return self.workload.get("requests_per_pass")
 
     @property
     def fits(self) -> bool:
@@ -94,65 +109,45 @@ class Setup:
     @property
     def concurrency(self) -> int | None:
         """Requests in flight at once; ``None`` in an open loop."""
-        requests: int | None = self.config.get("concurrency", None if self.replay is None or self.open_loop else 1)
+        requests: int | None = self.config.get("concurrency", None if "span_s" not in self.workload or self.open_loop else 1)
         return requests
 
     @property
     def open_loop(self) -> bool:
         """Whether requests are sent at times of their own, whatever became of those before them."""
-        return self.config.get("rate") is not None or (self.replay is not None and self.replay.span_s is not None)
-
-    @property
-    def first_judged(self) -> int:
-        """The first pass that speaks for a tier: the first reading of documents cannot hit, and a trace is one pass."""
-        return 1 if self.replay is None else 0
-
-    def has_tier(self, arm: str) -> bool:
-        """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""
-        return self.tiered and arm != "none"
+        return self.config.get("rate") is not None or self.workload.get("span_s") is not None
 
 
-def read_setup(manifest: Mapping[str, Any]) -> Setup:
-    """The setup of a manifest; one that was written before the model was loaded lacks most of it."""
-    config = manifest.get("config") or {}
-    capacity = manifest.get("capacity") or {}
-    workload = manifest.get("workload") or {}
-    arms = tuple(arm["name"] for arm in manifest.get("arms") or [])
-    names = workload.get("document_names")
-    return Setup(
-        arms=arms,
+def read_run_info(manifest: Mapping[str, Any]) -> RunInfo:
+    """What a manifest says; one that was written before the model was loaded lacks most of it."""
+    config, workload = manifest.get("config") or {}, manifest.get("workload") or {}
+    capacity, command = manifest.get("capacity") or {}, manifest.get("command")
+    arms, names = {arm["name"]: arm for arm in manifest.get("arms") or ()}, workload.get("document_names")
+    return RunInfo(
+        experiment=str(config.get("experiment", "run")),
+        status=str(manifest.get("status")),
+        reasons=tuple(map(str, manifest.get("reasons") or ())),
+        arms=tuple(arms),
+        arm_details=arms,
         host_tokens=capacity.get("host_tokens") or {},
         device_tokens=capacity.get("device_tokens"),
         block_size=capacity.get("block_size"),
         chunk_tokens=capacity.get("chunk_tokens"),
-        bytes_per_token=(manifest.get("model") or {}).get("bytes_per_token"),
         document_tokens=tuple(workload.get("document_tokens") or ()),
         document_names=None if names is None else tuple(names),
         question_tokens=workload.get("question_tokens"),
         output_tokens=output if isinstance(output := config.get("output_tokens"), int) else None,
         working_set=workload.get("working_set_tokens"),
         working_set_ratio=manifest.get("working_set_ratio"),
-        expected_requests=_expected_requests(config, workload, len(arms)),
-        device=(manifest.get("environment") or {}).get("device"),
         profile=manifest.get("profile"),
         rates=manifest.get("rates"),
+        floors=manifest.get("floors"),
         config=config,
-        replay=_replay(workload),
+        workload=workload,
+        model=manifest.get("model") or {},
+        environment=manifest.get("environment") or {},
+        seeds=manifest.get("seeds") or {},
+        kvbench=str(manifest.get("kvbench")),
+        created=str(manifest.get("created")),
+        command=None if command is None else tuple(command),
     )
-
-
-def _replay(workload: Mapping[str, Any]) -> Replay | None:
-    if "trace" not in workload:
-        return None
-    names = ("left_out", "prompt_tokens", "output_tokens", "span_s")
-    return Replay(workload["trace"], workload["requests_per_pass"], *(workload[name] for name in names))
-
-
-def _expected_requests(config: Mapping[str, Any], workload: Mapping[str, Any], arms: int) -> int | None:
-    """Requests of the whole run: a pass's, for each pass, arm and repeat; where a request has several answers, those."""
-    runs = arms * int(config.get("repeats", 1))
-    if "answers" in workload:
-        return runs * sum(int(answers) for answers in workload["answers"])
-    in_a_pass = workload.get("requests_per_pass")
-    passes = ["trace"] if "trace" in workload else workload.get("passes", config.get("passes"))
-    return None if in_a_pass is None or passes is None else runs * int(in_a_pass) * len(passes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvbench.analysis.latency import Statistics, statistics
-from kvbench.analysis.run_info import Setup
-from kvbench.runs.run_folder import Run
+from kvbench.analysis.run_view import RunView
+from kvbench.analysis.statistics import Statistics, statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +20,19 @@ class ScheduledRow:
     late_ms: Statistics
 
 
-def scheduled_rows(run: Run, labels: Mapping[int, str], setup: Setup) -> Iterator[ScheduledRow]:
+def scheduled_rows(view: RunView) -> Iterator[ScheduledRow]:
     """A row for each arm and pass of an open loop, arms in their order; none of a closed loop, which schedules what it sends."""
-    if not setup.open_loop or setup.simulated:
+    if not view.info.open_loop or view.info.simulated:
         return
     ttft: dict[tuple[str, int], list[float]] = {}
     late: dict[tuple[str, int], list[float]] = {}
-    for line in run.requests:
+    for line in view.requests:
         if line["error"] is not None or line["first_token_s"] is None or line["sent_s"] is None:
             continue
         place = line["arm"], line["pass_index"]
         ttft.setdefault(place, []).append((line["first_token_s"] - line["scheduled_s"]) * 1e3)
         late.setdefault(place, []).append((line["sent_s"] - line["scheduled_s"]) * 1e3)
-    for arm in setup.arms:
-        for index, label in labels.items():
+    for arm in view.arms:
+        for index, label in view.labels.items():
             if (arm, index) in ttft:
                 yield ScheduledRow(arm, label, index, statistics(ttft[arm, index]), statistics(late[arm, index]))

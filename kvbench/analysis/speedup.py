@@ -6,19 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from scipy.stats import bootstrap, t
 
 from kvbench.analysis.latency import timed
+from kvbench.analysis.noise import of_first_read
+from kvbench.analysis.statistics import Interval, between_pairs, between_repeats
 
-RESAMPLES = 4000
-CONFIDENCE = 0.95
 MOST_PAIRS = 2000
 """Pairs above which their own sampling is lost beside the spread of repeats, and resampling them takes long."""
-
-Interval = tuple[float, float]
-_Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +60,11 @@ def _interval(statistic: Any, pairs: pd.DataFrame) -> Interval | None:
         return None
     low, high = between_repeats([base / own for base, own in of_repeats])
     if len(pairs) <= MOST_PAIRS:
-        of_pairs = _bootstrap(statistic, pairs["ttft_ms_base"].to_numpy(np.float64), pairs["ttft_ms_own"].to_numpy(np.float64))
+        of_pairs = between_pairs(statistic, pairs["ttft_ms_base"].to_numpy(np.float64), pairs["ttft_ms_own"].to_numpy(np.float64))
         if not np.isfinite(of_pairs).all():
             return None
         low, high = min(low, of_pairs[0]), max(high, of_pairs[1])
     return low, high
-
-
-def between_repeats(ratios: list[float]) -> Interval:
-    """Student's 95 % interval of a ratio, from the logarithms of two repeats' ratios or more."""
-    logs = np.log(ratios)
-    half = float(t.isf((1 - CONFIDENCE) / 2, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs)))
-    return float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))
-
-
-def _bootstrap(statistic: Any, baseline: _Array, own: _Array) -> Interval:
-    """95 % bootstrap interval of the ratio of a statistic, resampling pairs of the same document and repeat.
-
-    Percentile, not BCa: BCa divides by the spread of the jackknife, which is zero for a median of equal values.
-    """
-
-    def ratio(first: _Array, second: _Array, axis: int) -> _Array:
-        return np.asarray(statistic(first, axis=axis) / statistic(second, axis=axis))
-
-    with np.errstate(divide="ignore", invalid="ignore"):  # where a resample's own times are 0
-        result = bootstrap(
-            (baseline, own),
-            ratio,
-            paired=True,
-            vectorized=True,
-            n_resamples=RESAMPLES,
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            rng=np.random.default_rng(0),
-        )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +84,5 @@ def first_read(frame: pd.DataFrame, baseline: str, arm: str) -> FirstRead | None
     base, own = (first[first["arm"] == name]["ttft_ms"].median() for name in (baseline, arm))
     if not base > 0 or not own > 0:
         return None
-    value, of = _noise(frame[frame["arm"] == baseline])
+    value, of = of_first_read(frame[frame["arm"] == baseline])
     return FirstRead(arm, float(own / base - 1), value, of)
-
-
-def _noise(baseline: pd.DataFrame) -> tuple[float | None, str | None]:
-    """How much the same work differs by itself, as a share, and where that comes from: ``repeats``, ``passes`` or nowhere.
-
-    With repeats: the spread of the baseline's p50 in pass 0, (max − min) ÷ median. With one: the first pass of the baseline that
-    computed everything, and the next one that computed as many tokens again, |second ÷ first − 1|.
-    """
-    known = timed(baseline)
-    if known["repeat"].nunique() >= 2:
-        medians = known[known["pass_index"] == 0].groupby("repeat")["ttft_ms"].median()
-        if len(medians) >= 2:
-            return float((medians.max() - medians.min()) / medians.median()), "repeats"
-    passes = [rows for _, rows in known.groupby("pass_index") if ((rows["device"] == 0) & (rows["host"] == 0)).all()]
-    if len(passes) < 2:
-        return None, None
-    first = passes[0]
-    for second in passes[1:]:
-        if len(second) == len(first) and second["computed"].sum() == first["computed"].sum():
-            return float(abs(second["ttft_ms"].median() / first["ttft_ms"].median() - 1)), "passes"
-    return None, None

@@ -1,4 +1,4 @@
-"""How much TTFT varies: each repeat by itself, an arm against itself across repeats, and outliers, which are shown and never dropped."""
+"""How much TTFT varies: each repeat by itself, and outliers, which are shown and never dropped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from kvbench.analysis.cache import sources
-from kvbench.analysis.latency import Statistics, statistics, timed
-from kvbench.analysis.run_info import Setup
+from kvbench.analysis.latency import timed
+from kvbench.analysis.run_view import RunView
+from kvbench.analysis.statistics import Statistics, statistics
 
 FENCE = 3.0
 """Interquartile ranges beyond the quartiles at which an outlier begins: Tukey's outer fence (Exploratory Data Analysis, 1977)."""
@@ -36,20 +37,14 @@ class RepeatRow:
     ttft_ms: Statistics
 
 
-def repeat_rows(frame: pd.DataFrame, labels: Mapping[int, str], arms: Iterable[str]) -> Iterator[RepeatRow]:
+def repeat_rows(view: RunView) -> Iterator[RepeatRow]:
     """A row for each arm, pass and repeat that has a request."""
-    groups: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["arm", "pass_index", "repeat"])))
-    for arm in arms:
+    groups: dict[Any, pd.DataFrame] = dict(iter(view.table.groupby(["arm", "pass_index", "repeat"])))
+    for arm in view.arms:
         for of, index, repeat in sorted(key for key in groups if key[0] == arm):
             rows = groups[of, index, repeat]
             ttft = statistics(timed(rows)["ttft_ms"])
-            yield RepeatRow(arm, labels[index], int(index), int(repeat), int(rows["failed"].sum()), ttft)
-
-
-def noise(requests: pd.DataFrame) -> float | None:
-    """How much a pass of an arm differs from itself: (max − min) ÷ median of its repeats' p50, a share; ``None``: one repeat."""
-    medians = timed(requests).groupby("repeat")["ttft_ms"].median()
-    return float((medians.max() - medians.min()) / medians.median()) if len(medians) > 1 and medians.median() > 0 else None
+            yield RepeatRow(arm, view.labels[index], int(index), int(repeat), int(rows["failed"].sum()), ttft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +58,12 @@ class Outliers:
     farthest_ms: float
 
 
-def outliers(frame: pd.DataFrame, setup: Setup) -> Iterator[Outliers]:
+def outliers(view: RunView) -> Iterator[Outliers]:
     """Where requests lie beyond the fence of those of the same arm, pass and source: a hit among computed ones is none."""
-    known = timed(frame)
-    groups: dict[Any, pd.DataFrame] = dict(iter(known.groupby([known["arm"], known["pass_index"], sources(known, setup).rename("source")])))
+    known = timed(view.table)
+    groups: dict[Any, pd.DataFrame] = dict(
+        iter(known.groupby([known["arm"], known["pass_index"], sources(known, view.info).rename("source")]))
+    )
     passes: dict[tuple[str, int], list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]] = {}
     for (arm, index, _), rows in groups.items():
         values = rows["ttft_ms"].to_numpy(dtype=np.float64)

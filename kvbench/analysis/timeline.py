@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-from kvbench.analysis.request_table import pass_labels
-from kvbench.analysis.run_info import read_setup
+from kvbench.analysis.run_view import RunView
 from kvbench.analysis.stalls import long_gaps
-from kvbench.runs.run_folder import Run, read_events
 
 QUEUED, PREFILL, DECODE = "queued", "prefill", "decode"
 WAITING, SWAPPING, RESTORING = "preempted (waiting for room)", "swapping out", "restoring"
@@ -67,24 +65,22 @@ class Timeline:
         return self.requests - len(self.rows)
 
 
-def timelines(run: Run, most_rows: int = MOST_ROWS) -> tuple[Timeline, ...]:
-    """A timeline for each arm, of the same requests; none where nothing was preempted, unless that is what the experiment is about."""
-    setup = read_setup(run.manifest)
-    sent = [line for line in run.requests if line["sent_s"] is not None and line["repeat"] == 0]
+def timelines(view: RunView, always: bool = False, most_rows: int = MOST_ROWS) -> tuple[Timeline, ...]:
+    """A timeline for each arm, of the same requests; none where nothing was preempted, unless ``always``."""
+    sent = [line for line in view.requests if line["sent_s"] is not None and line["repeat"] == 0]
     preempted: dict[int, int] = {}
     for line in sent:
         preempted[line["pass_index"]] = preempted.get(line["pass_index"], 0) + (line["preemptions"] or 0)
-    if not preempted or (not any(preempted.values()) and setup.config.get("experiment") != "pressure"):
+    if not preempted or (not any(preempted.values()) and not always):
         return ()
     index = max(preempted, key=lambda index: (preempted[index], -index))
-    by_arm = {arm: [line for line in sent if line["arm"] == arm and line["pass_index"] == index] for arm in setup.arms}
+    by_arm = {arm: [line for line in sent if line["arm"] == arm and line["pass_index"] == index] for arm in view.arms}
     shown = _shown(by_arm.values(), most_rows)
     starts = {arm: min(line["sent_s"] for line in lines) for arm, lines in by_arm.items() if lines}
     span = max(line["end_s"] - starts[line["arm"]] for lines in by_arm.values() for line in lines)
-    labels = pass_labels(run.requests)
-    label = labels[index] if len(labels) > 1 else None
+    label = view.labels[index] if len(view.labels) > 1 else None
     return tuple(
-        Timeline(arm, label, tuple(_rows(run, by_arm[arm], shown, start)), len(by_arm[arm]), span) for arm, start in starts.items()
+        Timeline(arm, label, tuple(_rows(view, by_arm[arm], shown, start)), len(by_arm[arm]), span) for arm, start in starts.items()
     )
 
 
@@ -109,9 +105,9 @@ def _shown(arms: Iterable[Sequence[Line]], most: int) -> set[int]:
     return set(sorted(longest, key=lambda position: (-longest[position], position))[:most])
 
 
-def _rows(run: Run, lines: Sequence[Line], shown: set[int], start: float) -> Iterator[TimelineRow]:
+def _rows(view: RunView, lines: Sequence[Line], shown: set[int], start: float) -> Iterator[TimelineRow]:
     found = sorted((line for line in lines if line["position"] in shown), key=lambda line: (line["position"], line["request_id"]))
-    events = read_events(run.path, {line["request_id"] for line in found})
+    events = view.events({line["request_id"] for line in found})
     for line in found:
         went = phases(line, events.get(line["request_id"], ()))
         moved = tuple(Phase(phase.name, phase.begin_s - start, phase.end_s - start) for phase in went)

@@ -15,7 +15,7 @@ from kvbench.errors import Untrusted, UsageError
 EXAMPLE = "kvbench baseline runs/first -o baseline.json"
 
 ENOUGH_RUNS = 3
-"""Runs from which on it can be told how much they differ (:data:`kvbench.compare.noise.LEAST_FREEDOM`)."""
+"""Runs from which on it can be told how much they differ (:data:`kvbench.analysis.noise.LEAST_FREEDOM`)."""
 
 
 def build() -> TyperCommand:
@@ -42,8 +42,8 @@ def baseline(
 
     Exit codes: 0 done, 2 wrong use, or runs of different setups, 4 a run not to be trusted.
     """
-    from kvbench.compare.baseline import reduce
-    from kvbench.compare.baseline_file import write_baseline
+    from kvbench.comparison.baseline import reduce
+    from kvbench.comparison.baseline_file import write_baseline
     from kvbench.runs.run_folder import read_run
 
     if len({path.resolve() for path in run_dirs}) < len(run_dirs):

@@ -14,7 +14,7 @@ from kvbench.cli.commands import build_command
 from kvbench.errors import ThresholdFailed, Untrusted, UsageError
 
 if TYPE_CHECKING:
-    from kvbench.compare.comparison import Comparison
+    from kvbench.comparison.compare import Comparison
 
 EXAMPLE = "kvbench compare baseline.json runs/new --strict"
 
@@ -68,14 +68,11 @@ def compare(
 
     Exit codes: 0 no regression, 2 wrong use or runs that cannot be compared, 3 a regression or a threshold, 4 a run not to be trusted.
     """
-    from kvbench.compare import comparison as analysis
-    from kvbench.compare.baseline_file import read_side
-    from kvbench.compare.thresholds import parse
+    from kvbench.comparison import compare as analysis
     from kvbench.reports import comparison as report
     from kvbench.reports import junit
 
-    least, rules = _share(min_effect), [parse(rule) for rule in fail_on or ()]
-    comparison = analysis.compare(read_side(base), read_side(new), least, allow or (), rules)
+    comparison = analysis.compare(base, new, min_effect=_share(min_effect), allow=allow or (), fail_on=fail_on or ())
     if format == "github":
         _to_github(comparison, file)
     else:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kvbench import __version__
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
+from kvbench.runs.version import __version__
 
 if TYPE_CHECKING:
     from kvbench.runners.vllm.installation import Installation

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from kvbench import __version__
 from kvbench.cli.commands import LazyCommand
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
+from kvbench.runs.version import __version__
 
 COMMANDS = (
     LazyCommand("run", "kvbench.cli.run", "Measure an experiment and print its table."),

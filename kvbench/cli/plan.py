@@ -73,7 +73,7 @@ def _of_documents(config: PlanConfig, kind: str, plots: Path | None) -> str:
 
     made = make_plan(config)
     if plots is not None:
-        from kvbench.reports.plots import plan_plots
+        from kvbench.reports.plan_plots import plan_plots
 
         output.save_all(plan_plots(made), plots)
     return {"terminal": reports.terminal, "markdown": reports.markdown, "json": reports.to_json}[kind](made)

@@ -14,10 +14,9 @@ from kvbench.cli.commands import build_command
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvbench.reports.run_plots import Plot
+    from kvbench.drawing.plots import Plot
     from kvbench.runs.run_folder import Run
     from kvbench.summary.side_by_side import SideBySide
-    from kvbench.summary.summary import Summary
 
 EXAMPLE = "kvbench report runs/first --format markdown -o table.md"
 
@@ -108,19 +107,24 @@ def report(
 
 def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_repeat: bool) -> str:
     """The report as text; the plots go into their folder."""
+    from kvbench.experiments.readings import view_of
     from kvbench.reports import markdown, tabular, terminal
-    from kvbench.summary.summary import summarise
+    from kvbench.summary.summary import summary_of
 
-    page = format == "html"
-    summary = summarise(run, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page)
-    drawn = _draw(summary, run) if page or plots is not None else ()
+    page, view = format == "html", view_of(run)
+    summary = summary_of(view, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page)
+    drawn: tuple[Plot, ...] = ()
+    if page or plots is not None:
+        from kvbench.reports.run_plots import run_plots  # late: matplotlib
+
+        drawn = run_plots(summary, view)
     if plots is not None:
         _save_plots(drawn, plots)
     if page:
         from kvbench.reports import html
         from kvbench.reports.origin import origin_of
 
-        return html.render(summary, drawn, origin_of(run))
+        return html.render(summary, drawn, origin_of(view))
     return {"terminal": terminal.render, "markdown": markdown.render, "csv": tabular.csv, "json": tabular.to_json}[format](summary)
 
 
@@ -130,10 +134,9 @@ def _render_several(side: SideBySide, format: str, plots: Path | None, full: boo
 
     drawn: tuple[Plot, ...] = ()
     if format == "html" or plots is not None:
-        from kvbench.experiments.pressure.crossover_plot import crossover_plots  # late: matplotlib
-        from kvbench.reports.curve import curve
+        from kvbench.reports.curve import curve  # late: matplotlib
 
-        drawn = (*crossover_plots(side.crossover), *curve(side))
+        drawn = (*(plot for reading in side.readings for plot in reading.joint_plots(side.rows)), *curve(side))
     if plots is not None:
         _save_plots(drawn, plots)
     if format == "html":
@@ -148,13 +151,6 @@ def _render_several(side: SideBySide, format: str, plots: Path | None, full: boo
 
 
 def _save_plots(plots: Iterable[Plot], folder: Path) -> None:
-    from kvbench.reports.themed import standalone
+    from kvbench.drawing.themed import standalone
 
     output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in plots}, folder)
-
-
-def _draw(summary: Summary, run: Run) -> tuple[Plot, ...]:
-    from kvbench.analysis.points import points_of
-    from kvbench.reports.run_plots import run_plots  # late: matplotlib
-
-    return run_plots(summary, points_of(run, summary.rates))

@@ -11,21 +11,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, CommonOptions
 from kvbench.config.settings import Auto, Setting, given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, StudyConfig
+from kvbench.config.tiers import DEFAULT_CHUNK_TOKENS
 
 TIMES = Setting("Times")
 BASIC, BASIC_TIMES = replace(RUN, basic=True), replace(TIMES, basic=True)
-DEFAULT_CHUNK_TOKENS = 256
 
 
-class RunConfig(StudyConfig):
+class RunConfig(CommonOptions):
     """One run."""
 
     experiment: Annotated[str, BASIC] = Field("cyclic", description="Experiment to run.")
-    runner: Annotated[str, BASIC] = Field(
-        "engine", description="Who executes the requests; simulator: nobody, their tokens by tier are predicted."
-    )
+    runner: Annotated[str, BASIC] = Field("engine", description="Who runs the requests: engine, vllm; simulator predicts them.")
     repeats: Annotated[int, BASIC] = Field(1, ge=1, le=1000, description="Whole runs; the order of the arms rotates by repeat.")
     concurrency: Annotated[int, BASIC_TIMES] = Field(
         1,
@@ -34,7 +32,7 @@ class RunConfig(StudyConfig):
         description="Requests in flight at once (closed loop); several, as 1,4,16, are a sweep (--sweep).",
     )
     rate: Annotated[float | None, BASIC_TIMES] = Field(
-        None, gt=0, le=1e6, description="Requests a second (open loop): each is sent at its time, whatever became of those before it."
+        None, gt=0, le=1e6, description="Requests a second (open loop); each is sent at its time, whatever became of those before it."
     )
     arrivals: Annotated[Literal["constant", "poisson"], TIMES] = Field("constant", description="How the requests of a --rate are spaced.")
     dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], replace(MODEL, basic=False)] = Field(

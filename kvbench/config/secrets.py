@@ -24,7 +24,7 @@ def mask_command(command: Sequence[str]) -> list[str]:
 
     The values of ``--vllm-arg`` are a command line in turn: one of them may be secret because of the one before it.
     """
-    own, carried = _Line(), _Line()
+    own, carried = _Words(), _Words()
     masked: list[str] = []
     next_is_carried = False
     for word in command:
@@ -59,7 +59,7 @@ def is_masked(word: str) -> bool:
     return _MASKED.search(word) is not None
 
 
-class _Line:
+class _Words:
     """Masks the words of one command line, one after the other."""
 
     def __init__(self) -> None:

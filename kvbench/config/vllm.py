@@ -19,9 +19,6 @@ ARGUMENT, VARIABLE = replace(VLLM, metavar="ARG"), replace(VLLM, metavar="K=V")
 INTERPRETER, REDIS = replace(VLLM, metavar="PATH", basic=True), replace(VLLM, metavar="redis://HOST:PORT")
 URL, HEADER = replace(VLLM, metavar="ARM=URL", basic=True), replace(VLLM, metavar="NAME:VALUE")
 
-TIERS = ("none", "cpu", "lmcache-inproc", "disk", "redis", "native")
-"""Tiers that a server may have; other runners have the first two."""
-
 STARTED = ("startup_timeout", "vllm_python", "vllm_arg", "env", "kv_tokens", "block_size", "host_gib", "host_tokens", "dtype")
 """Options of servers that kvbench starts itself."""
 
@@ -30,7 +27,8 @@ class StartOptions(Settings):
     """How a server is started; runs and ``kvbench serve`` have it."""
 
     vllm_python: Annotated[Path | None, INTERPRETER] = Field(
-        None, description="Interpreter of the environment that has vllm (and lmcache); the one kvbench runs in where none is given."
+        None,
+        description="Interpreter that has vllm (and lmcache); none: .venv-vllm/bin/python here, else kvbench's own.",
     )
     vllm_arg: Annotated[tuple[str, ...], ARGUMENT] = Field(
         (), description="One more argument of the server, its value after an equals sign. Repeatable."

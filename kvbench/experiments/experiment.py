@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from kvbench.config.run import RunConfig
+from kvbench.experiments.reading import Reading
 from kvbench.experiments.workload import Workload
 from kvbench.runners.base import DeviceCapacity
 
@@ -42,7 +43,7 @@ class Experiment(ABC, Generic[Options]):
         options: its options, those of every run included.
         runners: names of the runners that can run it.
         predicted: whether the simulator predicts its requests.
-        reading: the module whose ``READING`` reads its runs.
+        reading: what reads its runs, or the module whose ``READING`` does, which is imported when it is needed.
     """
 
     name: ClassVar[str]
@@ -51,7 +52,7 @@ class Experiment(ABC, Generic[Options]):
     order: ClassVar[int]
     runners: ClassVar[tuple[str, ...]]
     predicted: ClassVar[bool] = False
-    reading: ClassVar[str]
+    reading: ClassVar[str | Reading]
     options: type[Options]
 
     @abstractmethod

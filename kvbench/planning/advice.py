@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvbench.planning.result import CurvePass, Size
+from kvbench.planning.result import CurvePass, KVAmount
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Case:
     slower: bool
     headline: CurvePass
     chunk_tokens: int
-    recommended: Size
-    given: Size | None
-    larger_pool: Size | None
+    recommended: KVAmount
+    given: KVAmount | None
+    larger_pool: KVAmount | None
     lru: float
     best: float | None
 
@@ -90,7 +90,7 @@ def _effect(headline: CurvePass) -> str:
     return f"{found}; predicted TTFT p50 {headline.none_p50_ms:,.1f} ms without it, {headline.cpu_p50_ms:,.1f} ms with it"
 
 
-def _size(size: Size) -> str:
+def _size(size: KVAmount) -> str:
     return f"{size.tokens:,} tokens ({size.gib:,.2f} GiB)"
 
 

@@ -7,12 +7,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, POOL_TOKENS, CommonOptions
 from kvbench.config.settings import Auto, BlockTokens, Gibibytes, PoolTokens, Setting, given_or
 from kvbench.config.simulator import SIMULATOR, RateOptions
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, POOL_TOKENS, StudyConfig
+from kvbench.config.tiers import TIER_GIB, TierSizes
 from kvbench.config.vllm import VLLM
 from kvbench.experiments.cyclic.options import BASIC, DEFAULT_DOCS, DocumentOptions, Documents
-from kvbench.experiments.tiers.options import TIER_GIB, AnswerOptions, TierSizes
+from kvbench.experiments.tiers.options import AnswerOptions
 from kvbench.experiments.trace.options import TraceFileOptions
 
 MODEL_BYTES = Setting("Model and pool", unit="bytes")
@@ -21,7 +22,7 @@ WINDOW = Setting("Times", unit="s")
 SERVER_URL = replace(VLLM, metavar="URL")
 
 OF_TRACES = (*TraceFileOptions.model_fields, "window")
-OF_DOCUMENTS = tuple(DocumentOptions.model_fields.keys() - AnswerOptions.model_fields.keys() - StudyConfig.model_fields.keys())
+OF_DOCUMENTS = tuple(DocumentOptions.model_fields.keys() - AnswerOptions.model_fields.keys() - CommonOptions.model_fields.keys())
 
 
 class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from kvbench.errors import UsageError
-from kvbench.planning.result import CurvePass, CurveRow, Size
+from kvbench.planning.result import CurvePass, CurveRow, KVAmount
 from kvbench.planning.sizes import Pools
-from kvbench.planning.study import Reading, Study
+from kvbench.planning.study import PlannedReading, Study
 from kvbench.runners.simulator.simulator import TierTokens
 from kvbench.runs.rates import Rates
 
@@ -46,7 +46,7 @@ def curve(
     return tuple(_row(study, size, host, rates, bytes_per_token, size in shown) for size in sorted({*spaced, *shown}))
 
 
-def curve_pass(study: Study, reading: Reading, index: int, rates: Rates | None) -> CurvePass:
+def curve_pass(study: Study, reading: PlannedReading, index: int, rates: Rates | None) -> CurvePass:
     """One pass of a reading with a tier; without one the device's hits are the same."""
     found = reading.passes[index]
     prompt = sum(map(sum, found))
@@ -83,7 +83,7 @@ def _row(study: Study, pool: int, host: int, rates: Rates | None, bytes_per_toke
     best = study.best_hits(pool) if shown else None
     later = range(min(1, len(study.passes) - 1), len(study.passes))
     return CurveRow(
-        pool=Size(pool * study.unit, pool * study.unit * bytes_per_token / 2**30, pool),
+        pool=KVAmount(pool * study.unit, pool * study.unit * bytes_per_token / 2**30, pool),
         shown=shown,
         passes=tuple(curve_pass(study, reading, index, rates) for index in later),
         lru_rate=reading.device_hits / prompt,

@@ -11,9 +11,9 @@ from kvbench.planning.advice import Case, advise, why_no_tier
 from kvbench.planning.commands import commands_for
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.curve import curve, curve_pass, times_ms, without_tier
-from kvbench.planning.result import KV, PassRow, Plan, Size
+from kvbench.planning.result import KV, KVAmount, Plan, PlannedPassRow
 from kvbench.planning.sizes import Hosts, Pools, smallest_hosts, smallest_pools
-from kvbench.planning.study import Reading
+from kvbench.planning.study import PlannedReading
 from kvbench.planning.subject import Subject, find_subject
 
 GIB_STEP = 100
@@ -80,13 +80,13 @@ def _to_add(subject: Subject, hosts: Hosts) -> int:
     return hosts.hits_everything if subject.study.watermark == 1 else hosts.keeps_everything
 
 
-def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: Reading) -> Case:
+def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: PlannedReading) -> Case:
     """What the advice is given on."""
     config, study, pool, rates = subject.config, subject.study, subject.pool, subject.rates
     requests = list(chain.from_iterable(reading.passes))
     prompt, best = sum(map(sum, requests)), study.best_hits(pool)
 
-    def chunks(count: int) -> Size:
+    def chunks(count: int) -> KVAmount:
         return subject.size(count, study.chunk)
 
     return Case(
@@ -106,14 +106,14 @@ def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: Read
     )
 
 
-def _pass_rows(subject: Subject, reading: Reading) -> Iterator[PassRow]:
+def _pass_rows(subject: Subject, reading: PlannedReading) -> Iterator[PlannedPassRow]:
     """A row for each arm and pass."""
     for arm in ("none", "cpu"):
         for item, found in zip(subject.study.passes, reading.passes, strict=True):
             requests = without_tier(found) if arm == "none" else list(found)
             times, base = times_ms(subject.rates, requests), times_ms(subject.rates, without_tier(found))
             device, host, computed = (sum(part) for part in zip(*requests, strict=True))
-            yield PassRow(
+            yield PlannedPassRow(
                 arm=arm,
                 pass_label=item.label,
                 requests=len(requests),
@@ -139,7 +139,7 @@ def _title(subject: Subject, host: int) -> Iterator[str]:
     yield f"working set {subject.working_set / pool:.1f}x"
 
 
-def _notes(subject: Subject, hosts: Hosts, reading: Reading) -> Iterator[str]:
+def _notes(subject: Subject, hosts: Hosts, reading: PlannedReading) -> Iterator[str]:
     """What the figures mean, where that is not plain."""
     config, kv = subject.config, subject.kv
     yield from kv.notes

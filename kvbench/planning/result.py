@@ -9,7 +9,7 @@ FORMAT = "kvbench.plan/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class KVAmount:
     """An amount of KV; ``units`` are blocks of a pool, chunks of a host tier, tokens where whole documents are kept."""
 
     tokens: int
@@ -18,7 +18,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class PassRow:
+class PlannedPassRow:
     """One pass of one arm: prompt tokens by tier, and predicted TTFT where rates are known. ``speedup`` is the baseline's p50 ÷ this."""
 
     arm: str
@@ -50,7 +50,7 @@ class CurveRow:
     ``shown``: a row of the tables; only for these ``best_rate`` is looked for, which takes longer than everything else.
     """
 
-    pool: Size
+    pool: KVAmount
     shown: bool
     passes: tuple[CurvePass, ...]
     lru_rate: float
@@ -81,7 +81,7 @@ class UsedRates:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class PlannedServer:
     """The running server that was asked; its sizes are the pool's."""
 
     url: str
@@ -116,23 +116,23 @@ class Plan:
     title: tuple[str, ...]
     profile: str
     kv: KV
-    server: Server | None
+    server: PlannedServer | None
     documents: int
     pool_documents: int
-    working_set: Size
-    pool: Size
+    working_set: KVAmount
+    pool: KVAmount
     headline: str
-    smallest_hit: Size | None
-    smallest_all: Size | None
+    smallest_hit: KVAmount | None
+    smallest_all: KVAmount | None
     watermark: float
-    host_smallest: Size
+    host_smallest: KVAmount
     host_exact: bool
-    host_keeps_all: Size
-    host_recommended: Size | None
+    host_keeps_all: KVAmount
+    host_recommended: KVAmount | None
     host_gib: float | None
-    host: Size
+    host: KVAmount
     rates: UsedRates | None
-    passes: tuple[PassRow, ...]
+    passes: tuple[PlannedPassRow, ...]
     curve: tuple[CurveRow, ...]
     commands: tuple[Command, ...]
     advice: tuple[str, ...]

@@ -8,14 +8,14 @@ from pathlib import Path
 from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed, UsageError
 from kvbench.models.shapes import SHAPES
-from kvbench.planning.result import Server
+from kvbench.planning.result import PlannedServer
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """What a server told. ``root`` is where its model was loaded from, as the server names it."""
 
-    server: Server
+    server: PlannedServer
     root: str | None
     block_size: int
     blocks: int
@@ -58,4 +58,6 @@ def ask_server(url: str) -> ServerFacts:
         raise RunFailed(
             f"{shown}/metrics does not tell the pool's size (vllm:cache_config_info); give --kv-tokens and --block-size instead"
         )
-    return ServerFacts(Server(shown, served.name, served.max_tokens, served.version), served.root, capacity.block_size, capacity.blocks)
+    return ServerFacts(
+        PlannedServer(shown, served.name, served.max_tokens, served.version), served.root, capacity.block_size, capacity.blocks
+    )

@@ -1,9 +1,10 @@
 """The smallest pool and the smallest host tier for a purpose, found by simulation.
 
-A search by halves needs a property that stays once it holds. It does:
+A search by halves needs a property that stays once it holds. Under an eviction policy with the inclusion property it does, and any other
+is refused:
 
-- **Pool.** What a pool holds between requests is the top of one LRU order, common to all sizes: a larger pool holds what a smaller one
-  does, and more. (For pools in which every request runs. Whole documents that are larger than the pool would break it.)
+- **Pool.** By that property a larger pool holds what a smaller one does, and more. (For pools in which every request runs. Whole documents
+  that are larger than the pool would break it.)
 - **Host tier that evicts to make room.** The device's hits do not depend on it, so every size sees the same uses in the same order.
 - **Host tier with a watermark.** There it can break: a larger tier may evict a fifth of its chunks at a worse moment. What is certain is
   the size from which on nothing is evicted; below it the search finds a size that does where one chunk less does not, an estimate.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvbench.planning.inclusion import check_search
 from kvbench.planning.study import Study
 
 
@@ -47,7 +49,12 @@ def smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def smallest_pools(study: Study) -> Pools:
-    """The smallest pools in which the headline pass hits at all, and in which it hits everything that is read again."""
+    """The smallest pools in which the headline pass hits at all, and in which it hits everything that is read again.
+
+    Raises:
+        UsageError: the pool's policy lacks the inclusion property.
+    """
+    check_search("device pool", study.device_policy)
     index, low, high = study.headline, study.smallest_pool, study.roomy_pool
     most = study.read(high, None).device(index)
     if not most:
@@ -57,7 +64,12 @@ def smallest_pools(study: Study) -> Pools:
 
 
 def smallest_hosts(study: Study, pool: int) -> Hosts:
-    """The smallest host tiers beside a pool, over all passes."""
+    """The smallest host tiers beside a pool, over all passes.
+
+    Raises:
+        UsageError: the tier's policy lacks the inclusion property.
+    """
+    check_search("host tier", study.host_policy)
     roomy = study.roomy_host
     most = study.read(pool, roomy).hits
     found = smallest(0, roomy, lambda host: study.read(pool, host).hits == most)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from itertools import chain
 
 from kvbench.experiments.workload import Workload
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import as_source
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
-from kvbench.runners.simulator.belady import Belady
 from kvbench.runners.simulator.host_tier import chunks_to_hold
+from kvbench.runners.simulator.policies.registry import make_policy
 from kvbench.runners.simulator.prediction import in_order
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, Capacity, DocumentSimulator, Footprint, TierTokens
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, CacheSizes, DocumentSimulator, Footprint, TierTokens
 
 IN_ORDER = ("sequential", "repeat")
 
@@ -34,7 +35,7 @@ class PlannedPass:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlannedReading:
     """All passes, read once from cold: prompt tokens by tier of each request, by pass. ``exact``: see the simulator's."""
 
     passes: tuple[tuple[TierTokens, ...], ...]
@@ -62,8 +63,11 @@ class Study(ABC):
         unit: tokens that a pool is counted in.
         chunk: tokens that a host tier is counted in.
         watermark: share of its capacity from which the host tier evicts in the background; 1: only to make room.
+        device_policy, host_policy: names of the eviction policies.
         headline: index of the pass that speaks for re-reading: the first later one in order, else the last one.
     """
+
+    device_policy = host_policy = "lru"
 
     def __init__(self, passes: Sequence[PlannedPass], unit: int, chunk: int, watermark: float) -> None:
         self.passes, self.unit, self.chunk, self.watermark = passes, unit, chunk, watermark
@@ -76,7 +80,7 @@ class Study(ABC):
         return (footprint for item in self.passes for _, footprint in item.requests)
 
     @abstractmethod
-    def read(self, pool: int, host: int | None) -> Reading:
+    def read(self, pool: int, host: int | None) -> PlannedReading:
         """Read all passes from cold; ``host`` ``None``: no host tier.
 
         Raises:
@@ -113,12 +117,13 @@ class BlockStudy(Study):
     def __init__(self, device: DeviceRules, host: HostRules, workload: Workload, block_size: int, chunk_tokens: int) -> None:
         super().__init__(_prepare(workload, block_size, chunk_tokens), block_size, chunk_tokens, host.watermark)
         self._device, self._host = device, host
+        self.device_policy, self.host_policy = device.policy, host.policy
 
-    def read(self, pool: int, host: int | None) -> Reading:
+    def read(self, pool: int, host: int | None) -> PlannedReading:
         """See :class:`Study`."""
         simulator = self._cold(pool, host)
         passes = tuple(tuple(simulator.run(footprint) for _, footprint in item.requests) for item in self.passes)
-        return Reading(passes, simulator.exact)
+        return PlannedReading(passes, simulator.exact)
 
     @property
     def smallest_pool(self) -> int:
@@ -147,21 +152,21 @@ class BlockStudy(Study):
     def best_hits(self, pool: int) -> int:
         """See :class:`Study`. A request leaves more blocks than it could find: its last one, and its output's."""
         wanted = [self._cacheable(footprint) for footprint in self.footprints]
-        held, hits, room = Belady(wanted), 0, pool - self._device.reserved_blocks
+        hits, room = 0, pool - self._device.reserved_blocks
+        held = make_policy("belady", room, wanted)
         for footprint, blocks in zip(self.footprints, wanted, strict=True):
             hits += held.leading_run(blocks)
-            held.use(footprint.blocks)
-            held.evict(max(0, len(held) - room))
+            held.admit(footprint.blocks, room)
         return hits * self.unit
 
     def _cold(self, pool: int, host: int | None) -> BlockSimulator:
         """A simulator that has read nothing; sizes as for :meth:`read`."""
-        capacity = Capacity(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
+        capacity = CacheSizes(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
         return BlockSimulator(self._device, self._host, capacity)
 
     def _blocks(self, footprint: Footprint) -> int:
         """That a request takes in the end."""
-        return -(-footprint.kv_tokens // self.unit)
+        return ceil_div(footprint.kv_tokens, self.unit)
 
     def _cacheable(self, footprint: Footprint) -> Sequence[object]:
         """The blocks of a prompt that can be found."""
@@ -179,14 +184,14 @@ class DocumentStudy(Study):
         super().__init__(_prepare(workload, None, None), 1, 1, 1.0)
         self._sizes = {document: footprint.prompt_tokens for item in self.passes for document, footprint in item.requests}
 
-    def read(self, pool: int, host: int | None) -> Reading:
+    def read(self, pool: int, host: int | None) -> PlannedReading:
         """See :class:`Study`."""
-        simulator = DocumentSimulator(Capacity(pool, 1, host))
+        simulator = DocumentSimulator(CacheSizes(pool, 1, host))
         passes = tuple(
             tuple(simulator.read(range(footprint.prompt_tokens), 0, document) for document, footprint in item.requests)
             for item in self.passes
         )
-        return Reading(passes, simulator.exact)
+        return PlannedReading(passes, simulator.exact)
 
     @property
     def smallest_pool(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.config.settings import given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.errors import UsageError
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS
 from kvbench.experiments.cyclic.workload import make_cyclic
@@ -14,7 +14,7 @@ from kvbench.experiments.workload import Size as RequestSize
 from kvbench.experiments.workload import Workload
 from kvbench.models.kv_size import KVSize, kv_size, read_vocab
 from kvbench.planning.config import PlanConfig
-from kvbench.planning.result import Size, UsedRates
+from kvbench.planning.result import KVAmount, UsedRates
 from kvbench.planning.server import ServerFacts, ask_server
 from kvbench.planning.study import Study, make_study
 from kvbench.planning.used_rates import find_rates
@@ -51,9 +51,9 @@ class Subject:
         """The longest request."""
         return _longest(self.workload)
 
-    def size(self, units: int, tokens_each: int) -> Size:
+    def size(self, units: int, tokens_each: int) -> KVAmount:
         """So many units as an amount of KV."""
-        return Size(units * tokens_each, self.kv.gib(units * tokens_each), units)
+        return KVAmount(units * tokens_each, self.kv.gib(units * tokens_each), units)
 
 
 def find_subject(config: PlanConfig) -> Subject:

@@ -9,6 +9,7 @@ from itertools import pairwise, repeat
 import numpy as np
 
 from kvbench.errors import UsageError
+from kvbench.models.units import ceil_div
 from kvbench.runners.simulator.block_trace import BlockTrace, Integers
 from kvbench.runners.simulator.prefixes import Prefixes
 from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, Footprint
@@ -66,5 +67,5 @@ def _parts(trace: Trace, block_size: int, whole: bool) -> Iterator[Integers]:
     # Numbered from 0, so that an id has room for its parts.
     ids = np.unique(np.frombuffer(trace.ids, dtype=np.int64), return_inverse=True)[1].astype(np.int64) * parts
     for (start, end), tokens in zip(pairwise(trace.starts), trace.prompt_tokens, strict=True):
-        count = tokens // block_size if whole else -(-tokens // block_size)
+        count = tokens // block_size if whole else ceil_div(tokens, block_size)
         yield (ids[start:end, None] + np.arange(parts)).ravel()[:count]

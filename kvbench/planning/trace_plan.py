@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.config.settings import given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE
 from kvbench.errors import UsageError
 from kvbench.models.kv_size import kv_size
 from kvbench.planning.config import PlanConfig
+from kvbench.planning.inclusion import check_stack_distances
 from kvbench.planning.trace_accesses import block_trace
 from kvbench.planning.trace_tiers import AtPool, read_tiers
-from kvbench.planning.windows import Timeline, Window
+from kvbench.planning.windows import ReuseTimes, Window
+from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.block_trace import Integers
 from kvbench.runners.simulator.replay import most_hits
 from kvbench.runners.simulator.stack_distance import HitCurve, curve_of, smallest_capacities
@@ -99,7 +101,7 @@ def plan_trace(config: PlanConfig) -> TracePlan:
 
     capacity = None if config.kv_tokens == "auto" else config.kv_tokens // block_size
     at_pool, tokens = (None, None) if capacity is None else read_tiers(config, trace, outputs, size)
-    timeline = None if trace.times_s is None else Timeline(trace.times_s, blocks, needed, previous)
+    timeline = None if trace.times_s is None else ReuseTimes(trace.times_s, blocks, needed, previous)
     return TracePlan(
         trace=trace.name,
         profile=config.profile,
@@ -131,6 +133,9 @@ def _load(config: PlanConfig) -> Trace:
     assert config.trace is not None
     if config.profile == "documents":
         raise UsageError("--profile documents keeps whole documents, and a trace is of blocks; use vllm or engine")
+    device = PROFILES[config.profile].device
+    assert device is not None
+    check_stack_distances(config.profile, device.policy)
     if config.kv_tokens == "auto" and (config.host_tokens is not None or config.host_gib != "auto"):
         raise UsageError("a host tier needs --kv-tokens, the pool beside which it is")
     text = PromptText(Path(config.model) / "tokenizer.json", "--trace with text")

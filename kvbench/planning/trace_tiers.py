@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.config.settings import given_or
-from kvbench.config.study import DEFAULT_BLOCK_SIZE
 from kvbench.errors import UsageError
+from kvbench.models.units import ceil_div
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import footprints
 from kvbench.runners.profiles import PROFILES, HostRules
 from kvbench.runners.simulator.host_tier import chunks_to_hold
-from kvbench.runners.simulator.simulator import BlockSimulator, Capacity, Footprint, TierTokens
+from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens
 from kvbench.workloads.trace import Trace
 
 
@@ -76,7 +77,7 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
         host_tokens = _roomy(prints(), host, chunk) * chunk
     arms = []
     for name, tier in (("none", None), ("cpu", host_tokens)):
-        simulator = BlockSimulator(device, host, Capacity(config.kv_tokens, size, tier, chunk))
+        simulator = BlockSimulator(device, host, CacheSizes(config.kv_tokens, size, tier, chunk))
         read = [None if item is None else simulator.run(item) for item in prints()]
         arms.append(Arm(name, tier, *_sums(read), simulator.exact))
     return AtPool(config.kv_tokens, size, chunk, fits.count(False), tuple(arms)), read
@@ -85,7 +86,7 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
 def _fits(trace: Trace, outputs: list[int], blocks: int, block_size: int) -> list[bool]:
     """Whether each request can run in a pool of so many usable blocks."""
     kv = (prompt + output - 1 for prompt, output in zip(trace.prompt_tokens, outputs, strict=True))
-    return [-(-tokens // block_size) <= blocks for tokens in kv]
+    return [ceil_div(tokens, block_size) <= blocks for tokens in kv]
 
 
 def _host_tokens(config: PlanConfig, bytes_per_token: int) -> int | None:

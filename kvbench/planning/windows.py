@@ -34,7 +34,7 @@ class Window:
     host: int | None
 
 
-class Timeline:
+class ReuseTimes:
     """The block accesses of a trace with times, and which of them come again."""
 
     def __init__(self, times_s: Sequence[float], blocks: BlockTrace, needed: Integers, previous: Integers) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from kvbench.compare.baseline import Baseline
-from kvbench.compare.comparison import Comparison, Line
-from kvbench.compare.metrics import COUNTS, SPEEDUPS, TIMES, TOKENS
-from kvbench.compare.thresholds import Outcome
-from kvbench.compare.verdict import Verdict
-from kvbench.reports import layout
+from kvbench.comparison.baseline import Baseline
+from kvbench.comparison.compare import Comparison, Line
+from kvbench.comparison.thresholds import Outcome
+from kvbench.comparison.verdict import ChangeVerdict
+from kvbench.drawing import layout
+from kvbench.metrics.metric import ComparedBy, Metric, whole
+from kvbench.metrics.registry import metrics
 
 _SHORT = {"same within noise": "same", "too few samples": "too few"}
 _LEGEND = (
@@ -54,7 +55,7 @@ def headline(comparison: Comparison) -> str:
     failed = [*map(_of_line, comparison.regressions), *map(_of_outcome, comparison.failed_rules)]
     if failed:
         return f"Regression: {'; '.join(failed)}."
-    better = sum(line.verdict == Verdict.BETTER for line in comparison.lines)
+    better = sum(line.verdict == ChangeVerdict.BETTER for line in comparison.lines)
     parts = [f"No regression in {len(comparison.lines)} figures", f"{better} better" if better else "", *comparison.unsaid]
     return "; ".join(part for part in parts if part) + "."
 
@@ -65,14 +66,14 @@ def bold_headline(comparison: Comparison) -> str:
 
 
 def _of_line(line: Line) -> str:
-    where = f"{line.arm}, {line.pass_label}: {line.figure} {line.word}"
+    where = f"{line.arm}, {line.pass_label}: {line.metric.name} {line.word}"
     if line.detail:
         return f"{where} ({line.detail})"
-    return f"{where} ({number(line.figure, line.base)} to {number(line.figure, line.new)}, {change(line)})"
+    return f"{where} ({number(line.metric, line.base)} to {number(line.metric, line.new)}, {change(line)})"
 
 
 def _of_outcome(outcome: Outcome) -> str:
-    values = f"{number(outcome.figure, outcome.base)} to {number(outcome.figure, outcome.new)}"
+    values = f"{number(outcome.metric, outcome.base)} to {number(outcome.metric, outcome.new)}"
     return f"--fail-on {outcome.rule} holds for {outcome.arm}, {outcome.pass_label} ({values})"
 
 
@@ -86,17 +87,16 @@ def _side(run: Baseline) -> str:
 
 
 def _legend(comparison: Comparison) -> str:
-    timed = any(line.figure in TIMES + SPEEDUPS for line in comparison.lines)
+    timed = any(line.metric.compared is ComparedBy.RATIO for line in comparison.lines)
     return _LEGEND.format(least=f"{comparison.min_effect * 100:g} %") if timed else ""
 
 
 def _tables(comparison: Comparison, style: layout.Style) -> Iterator[tuple[str, str]]:
-    for heading, names in (("TTFT (ms)", TIMES), (f"Speedup over {comparison.new.arms[0]}", SPEEDUPS)):
-        lines = [line for line in comparison.lines if line.figure in names]
-        if lines:
-            yield heading, _changes(lines, style)
-    counted = [line for line in comparison.lines if line.figure in TOKENS + COUNTS]
-    if counted:
+    by_ratio = [line for line in comparison.lines if line.metric.compared is ComparedBy.RATIO]
+    for heading in dict.fromkeys(metric.heading for metric in metrics().values()):
+        if lines := [line for line in by_ratio if line.metric.heading == heading]:
+            yield heading.replace("{baseline}", comparison.new.arms[0]), _changes(lines, style)
+    if counted := [line for line in comparison.lines if line.metric.compared is not ComparedBy.RATIO]:
         yield "Prompt tokens by tier, and counts (of one repeat)", _counts(counted, style)
     if comparison.outcomes:
         yield "Thresholds (--fail-on)", _thresholds(comparison.outcomes, style)
@@ -108,9 +108,9 @@ def _changes(lines: Sequence[Line], style: layout.Style) -> str:
             [
                 line.arm,
                 line.pass_label,
-                line.figure.partition("_")[2],
-                number(line.figure, line.base),
-                number(line.figure, line.new),
+                _label(line.metric),
+                number(line.metric, line.base),
+                number(line.metric, line.new),
                 _share(line.change),
                 _interval(line),
                 _plain_share(line.noise),
@@ -122,12 +122,17 @@ def _changes(lines: Sequence[Line], style: layout.Style) -> str:
     return layout.fitting(["arm", "pass", "", "base", "new", "change", "95 %", "noise", "verdict"], 3, cells, style)
 
 
+def _label(metric: Metric) -> str:
+    return metric.label if metric.label is not None else f"{metric.header} ({metric.unit})" if metric.unit else metric.header
+
+
 def _counts(lines: Sequence[Line], style: layout.Style) -> str:
     """A row a pass: one number where both runs have it, else from and to; counts that are 0 throughout have no column."""
     by_pass: dict[tuple[str, str], dict[str, Line]] = {}
     for line in lines:
-        by_pass.setdefault((line.arm, line.pass_label), {})[line.figure] = line
-    names = [*TOKENS, *(name for name in COUNTS if any(line.figure == name and (line.base or line.new) for line in lines))]
+        by_pass.setdefault((line.arm, line.pass_label), {})[line.metric.name] = line
+    counted = {line.metric.name for line in lines if line.base or line.new}
+    names = [name for name, metric in metrics().items() if metric.compared is ComparedBy.TOKENS or name in counted]
 
     def cells(count: layout.Count) -> list[list[str]]:
         return [[*place, *(_from_to(found.get(name), count) for name in names), _worst(found.values())] for place, found in by_pass.items()]
@@ -138,12 +143,13 @@ def _counts(lines: Sequence[Line], style: layout.Style) -> str:
 def _from_to(line: Line | None, count: layout.Count) -> str:
     if line is None:
         return layout.NO_TIER
-    return count(line.new) if line.base == line.new else f"{count(line.base)} to {count(line.new)}"
+    base, new = (count(value) if line.metric.show is whole else number(line.metric, value) for value in (line.base, line.new))
+    return new if line.base == line.new else f"{base} to {new}"
 
 
 def _worst(lines: Iterable[Line]) -> str:
     """The verdict of several lines in a word: the gravest."""
-    order = list(Verdict)
+    order = list(ChangeVerdict)
     line = min(lines, key=lambda line: order.index(line.verdict))
     return _SHORT.get(line.word, line.word)
 
@@ -151,7 +157,7 @@ def _worst(lines: Iterable[Line]) -> str:
 def _thresholds(outcomes: Sequence[Outcome], style: layout.Style) -> str:
     def cells(_: layout.Count) -> list[list[str]]:
         return [
-            [one.arm, one.pass_label, one.rule, *(number(one.figure, value) for value in (one.base, one.new)), result(one)]
+            [one.arm, one.pass_label, one.rule, *(number(one.metric, value) for value in (one.base, one.new)), result(one)]
             for one in outcomes
         ]
 
@@ -167,20 +173,14 @@ def result(outcome: Outcome) -> str:
     return "passed"
 
 
-def number(figure: str, value: float | None) -> str:
-    """A figure as tables show it."""
-    if value is None:
-        return layout.UNKNOWN
-    if figure in SPEEDUPS:
-        return f"{value:.2f}x"
-    if figure in TOKENS + COUNTS:
-        return f"{value:,.0f}"
-    return f"{value * 100:.1f} %" if figure.endswith("_rate") else f"{value:,.1f}"
+def number(metric: Metric, value: float | None) -> str:
+    """A value as tables show it."""
+    return layout.UNKNOWN if value is None else metric.show(value)
 
 
 def change(line: Line) -> str:
     """The change with its interval, as text."""
-    if line.figure not in TIMES + SPEEDUPS:
+    if line.metric.compared is not ComparedBy.RATIO:
         return layout.UNKNOWN if line.change is None else f"{line.change:+,.4g}".replace("-", "−")
     interval = _interval(line)
     return _share(line.change) + (f", 95 % {interval}" if interval != layout.UNKNOWN else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting
+from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting
 from kvbench.summary.controls import ControlRow
 from kvbench.summary.summary import Summary
 

@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from kvbench.experiments.tiers.sentences import milliseconds, times
-from kvbench.reports.plots import svg
-from kvbench.reports.run_plots import ARMS, WIDTH, Plot
+from kvbench.analysis.pass_rows import PassRow
+from kvbench.drawing.numbers import milliseconds, times
+from kvbench.drawing.plots import ARMS, WIDTH, Plot
+from kvbench.drawing.themed import drawn, printable, theme
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
-from kvbench.reports.themed import THEME, inline, printable
 from kvbench.summary.side_by_side import SideBySide
-from kvbench.summary.summary import PassRow
 
 ROOM = 2.0
 """How many times as high as its highest point an axis is at most: a wide interval would flatten all that there is to see."""
@@ -43,7 +41,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _CurveLine:
     """One arm and pass over the runs, in the order of the axis. ``baseline``: the arm is that of each of these runs."""
 
     arm: str
@@ -75,10 +73,8 @@ def curve(side: SideBySide) -> tuple[Plot, ...]:
     names = [panel.name for panel in panels]
     named = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     title, description = f"{named} by {side.heading}", _in_words(panels[0], lines, axis)
-    with mpl.rc_context(THEME):
-        figure = _figure(panels, lines, axis, side.heading)
-        figure.suptitle(printable(title), fontsize=10, x=0.01, ha="left")
-        return (Plot("curve", title, description, inline(svg(figure), "curve", title, description)),)
+    with theme():
+        return (drawn("curve", title, description, _figure(panels, lines, axis, side.heading)),)
 
 
 def axis_of(side: SideBySide) -> Axis:
@@ -111,7 +107,7 @@ def _hits(row: PassRow) -> float | None:
     return None if rate is None else rate * 100
 
 
-def _lines(side: SideBySide, axis: Axis) -> list[_Line]:
+def _lines(side: SideBySide, axis: Axis) -> list[_CurveLine]:
     found: dict[tuple[str, str], list[tuple[float, PassRow, bool]]] = {}
     for run, summary in side.measured:
         for row in summary.passes:
@@ -119,18 +115,18 @@ def _lines(side: SideBySide, axis: Axis) -> list[_Line]:
     lines = []
     for (arm, label), items in found.items():
         places, rows, baseline = zip(*sorted(items, key=lambda item: item[0]), strict=True)
-        lines.append(_Line(arm, label, all(baseline), places, rows))
+        lines.append(_CurveLine(arm, label, all(baseline), places, rows))
     return lines
 
 
-def _known(line: _Line, panel: _Panel) -> list[tuple[float, float, PassRow]]:
+def _known(line: _CurveLine, panel: _Panel) -> list[tuple[float, float, PassRow]]:
     """Places, values and rows of a line where the value is known; a baseline's speedup over itself tells nothing."""
     if panel.name == SPEEDUP and line.baseline:
         return []
     return [(place, value, row) for place, row in zip(line.places, line.rows, strict=True) if (value := panel.value(row)) is not None]
 
 
-def _figure(panels: Sequence[_Panel], lines: Sequence[_Line], axis: Axis, heading: str) -> Figure:
+def _figure(panels: Sequence[_Panel], lines: Sequence[_CurveLine], axis: Axis, heading: str) -> Figure:
     figure = Figure(figsize=(WIDTH, 0.9 + 2.3 * len(panels)), layout="constrained")
     drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     arms, passes = (list(dict.fromkeys(names)) for names in zip(*((line.arm, line.pass_label) for line in lines), strict=True))
@@ -147,7 +143,7 @@ def _figure(panels: Sequence[_Panel], lines: Sequence[_Line], axis: Axis, headin
     return figure
 
 
-def _draw(axes: Any, panel: _Panel, line: _Line, arm: int, index: int, joined: bool) -> None:
+def _draw(axes: Any, panel: _Panel, line: _CurveLine, arm: int, index: int, joined: bool) -> None:
     """A line, dashed by pass and coloured by arm; categories have nothing between them, so their points are not joined."""
     known = _known(line, panel)
     if not known:
@@ -175,7 +171,7 @@ def _scale(axes: Any, axis: Axis, heading: str) -> None:
     axes.set_xticks(list(axis.labels), names, rotation=30 if tilted else 0, ha="right" if tilted else "center")
 
 
-def _in_words(panel: _Panel, lines: Sequence[_Line], axis: Axis) -> str:
+def _in_words(panel: _Panel, lines: Sequence[_CurveLine], axis: Axis) -> str:
     parts = []
     for line in lines:
         if told := [f"{panel.words(value)} at {axis.labels[place]}" for place, value, _ in _known(line, panel)]:

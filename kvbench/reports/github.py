@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvbench.compare.comparison import Comparison
-from kvbench.compare.verdict import Verdict
+from kvbench.comparison.compare import Comparison
+from kvbench.comparison.verdict import ChangeVerdict
 from kvbench.reports import comparison as report
 
 LIMIT = 1024 * 1024
@@ -24,7 +24,7 @@ def render(comparison: Comparison, room: int = LIMIT) -> str:
 def _shorter(comparison: Comparison) -> Iterator[str]:
     title = "### kvbench compare\n\n"
     yield title + report.to_markdown(comparison)
-    changed = {(line.arm, line.pass_label) for line in comparison.lines if line.verdict != Verdict.SAME}
+    changed = {(line.arm, line.pass_label) for line in comparison.lines if line.verdict != ChangeVerdict.SAME}
     # whole passes: a count that is left out of a row would look like one that does not exist
     lines = tuple(line for line in comparison.lines if (line.arm, line.pass_label) in changed)
     count = len(comparison.lines) - len(lines)

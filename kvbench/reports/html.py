@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from kvbench.experiments.at_once.tables import batch_tables
-from kvbench.reports import tables
-from kvbench.reports.controls import controls_table
-from kvbench.reports.layout import HTML
+from kvbench.drawing.layout import HTML
+from kvbench.drawing.plots import Plot
 from kvbench.reports.origin import Origin
-from kvbench.reports.run_plots import Plot
+from kvbench.reports.sections import Kind, sections
 from kvbench.summary.summary import Summary
+
+_PLACED = frozenset({Kind.SENTENCES, Kind.NOTES, Kind.REASONS, Kind.LIMITS, Kind.SOURCE})
+"""Sections that have a place of their own in the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,11 @@ class _Table:
 
 def render(summary: Summary, plots: Sequence[Plot], origin: Origin) -> str:
     """The page: sentences and reasons first, then tables and plots, notes, where and how it was run, and what it does not show."""
-    return page("page.html.jinja", summary=summary, tables=list(_tables(summary)), lines=list(_lines(summary)), plots=plots, origin=origin)
+    parts = list(sections(summary, HTML))
+    drawn = [_Table(part.page_heading or part.heading, table(part.table)) for part in parts if part.table and part.on_page]
+    lines = [line for part in parts if part.kind is Kind.LINES for line in part.lines]
+    by_kind = {kind.name.lower(): next((part for part in parts if part.kind is kind), None) for kind in _PLACED}
+    return page("page.html.jinja", title=summary.title, tables=drawn, lines=lines, plots=plots, origin=origin, sections=by_kind)
 
 
 def page(template: str, **values: Any) -> str:
@@ -43,35 +48,3 @@ def table(text: str) -> Markup:
     """A table, escaped already, with what stands behind it."""
     element, _, after = text.partition("</table>")
     return Markup(f"{element}</table>{Markup.escape(after)}")
-
-
-def _tables(summary: Summary) -> Iterator[_Table]:
-    for heading, text in _texts(summary):
-        yield _Table(heading, table(text))
-
-
-def _texts(summary: Summary) -> Iterator[tuple[str, str]]:
-    yield from batch_tables(summary, HTML)
-    if not summary.passes:
-        yield from tables.documents_table(summary, HTML)
-        return
-    times = "predicted TTFT in ms" if summary.simulated else "TTFT in ms"
-    yield f"By pass ({times}; tokens of one repeat)", tables.by_pass(summary, HTML)
-    if summary.scheduled:
-        yield "From the scheduled time (TTFT with the wait before sending)", tables.by_schedule(summary.scheduled, HTML)
-    if summary.sources:
-        yield "By source (tokens: median of a request)", tables.by_source(summary, HTML)
-    yield from tables.sides(summary, HTML)
-    yield from controls_table(summary, HTML)
-    if summary.repeats:
-        yield f"By repeat ({times})", tables.by_repeat(summary.repeats, HTML)
-    yield from tables.documents_table(summary, HTML)
-
-
-def _lines(summary: Summary) -> Iterator[str]:
-    yield from tables.load_lines(summary.loads)
-    yield from tables.stall_lines(summary.stalls)
-    if summary.prediction:
-        yield tables.prediction_line(summary.prediction)
-    if line := tables.rates_line(summary):
-        yield line

@@ -1,4 +1,4 @@
-"""A comparison as JUnit XML, which CI systems show as tests: a case for each arm, pass and figure, and for each threshold."""
+"""A comparison as JUnit XML, which CI systems show as tests: a case for each arm, pass and metric, and for each threshold."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from kvbench.compare.comparison import Comparison, Line
-from kvbench.compare.thresholds import Outcome
-from kvbench.compare.verdict import Verdict
+from kvbench.comparison.compare import Comparison, Line
+from kvbench.comparison.thresholds import Outcome
+from kvbench.comparison.verdict import ChangeVerdict
 from kvbench.reports import comparison as report
 
 _SUITE = "kvbench compare"
@@ -41,21 +41,21 @@ def _cases(comparison: Comparison) -> Iterator[ElementTree.Element]:
 
 
 def _of_line(line: Line) -> ElementTree.Element:
-    values = f"{report.number(line.figure, line.base)} to {report.number(line.figure, line.new)} {line.unit}".strip()
+    values = f"{report.number(line.metric, line.base)} to {report.number(line.metric, line.new)} {line.metric.unit}".strip()
     said = f"{line.word}: {values}, {report.change(line)}" + (f"; {line.detail}" if line.detail else "")
     kind = None
-    if line.verdict in (Verdict.TOO_FEW, Verdict.UNKNOWN):
+    if line.verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.UNKNOWN):
         kind = "skipped"
-    elif line.verdict == Verdict.WORSE:
+    elif line.verdict == ChangeVerdict.WORSE:
         kind = "failure" if line.gates else "skipped"
-    if kind == "skipped" and line.verdict == Verdict.WORSE:
+    if kind == "skipped" and line.verdict == ChangeVerdict.WORSE:
         said = f"measured on another machine, so it does not count: {said}"
-    return _case(f"{line.arm}.{line.pass_label}", line.figure, kind, said)
+    return _case(f"{line.arm}.{line.pass_label}", line.metric.name, kind, said)
 
 
 def _of_outcome(outcome: Outcome) -> ElementTree.Element:
     kind = "skipped" if outcome.failed is None or (outcome.failed and outcome.ignored) else "failure" if outcome.failed else None
-    values = f"{report.number(outcome.figure, outcome.base)} to {report.number(outcome.figure, outcome.new)}"
+    values = f"{report.number(outcome.metric, outcome.base)} to {report.number(outcome.metric, outcome.new)}"
     return _case(
         f"{outcome.arm}.{outcome.pass_label}", f"--fail-on {outcome.rule}", kind, f"{outcome.ignored or report.result(outcome)}: {values}"
     )

@@ -2,57 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kvbench.experiments.at_once.tables import batch_tables
-from kvbench.reports import tables
-from kvbench.reports.controls import controls_table
-from kvbench.reports.layout import MARKDOWN, escaped
+from kvbench.drawing.layout import MARKDOWN, escaped
+from kvbench.reports.sections import Kind, Section, sections
 from kvbench.summary.summary import Summary
+
+_BEFORE = {Kind.NOTES: "- note: "} | dict.fromkeys((Kind.REASONS, Kind.LIMITS, Kind.OPTIONS, Kind.MISSING), "- ")
+"""What stands before each item of a list; lines and sentences are paragraphs."""
 
 
 def render(summary: Summary) -> str:
     """The same report as the terminal's, its tables as Markdown tables."""
-    return "\n\n".join(_sections(summary)) + "\n"
+    return text(sections(summary, MARKDOWN))
 
 
-def _sections(summary: Summary) -> Iterator[str]:
-    yield f"**{escaped(' · '.join(summary.title))}**"
-    if summary.passes:
-        yield tables.by_pass(summary, MARKDOWN)
-    for heading, table in batch_tables(summary, MARKDOWN):
-        yield escaped(heading)
-        yield table
-    if summary.scheduled:
-        yield "From the scheduled time (TTFT with the wait before sending)"
-        yield tables.by_schedule(summary.scheduled, MARKDOWN)
-    if summary.sources:
-        yield "By source (tokens: median of a request)"
-        yield tables.by_source(summary, MARKDOWN)
-    yield from map(escaped, (*tables.load_lines(summary.loads), *tables.stall_lines(summary.stalls)))
-    if summary.prediction:
-        yield escaped(tables.prediction_line(summary.prediction))
-    for heading, table in tables.sides(summary, MARKDOWN):
-        yield escaped(heading)
-        yield table
-    for heading, table in controls_table(summary, MARKDOWN):
-        yield escaped(heading)
-        yield table
-    if line := tables.rates_line(summary):
-        yield escaped(line)
-    if summary.repeats:
-        yield "By repeat (TTFT in ms)"
-        yield tables.by_repeat(summary.repeats, MARKDOWN)
-    for heading, table in tables.documents_table(summary, MARKDOWN):
-        yield escaped(heading)
-        yield table
-    yield from map(escaped, summary.sentences)
-    if summary.notes:
-        yield "\n".join(f"- note: {escaped(note)}" for note in summary.notes)
-    if summary.reasons:
-        yield "**Measured, and not to be trusted:**"
-        yield "\n".join(f"- {escaped(reason)}" for reason in summary.reasons)
-    if summary.limits:
-        yield "This run does not show:"
-        yield "\n".join(f"- {escaped(limit)}" for limit in summary.limits)
-    yield f"{summary.source}: `{summary.path}`"
+def text(parts: Iterable[Section]) -> str:
+    """Sections, a paragraph each part of them."""
+    return "\n\n".join(paragraph for part in parts for paragraph in _paragraphs(part)) + "\n"
+
+
+def _paragraphs(section: Section) -> Iterator[str]:
+    kind, title = section.kind, escaped(" · ".join(section.lines))
+    if kind is Kind.TITLE:
+        yield f"**{title}**"
+    elif kind is Kind.RUN_TITLE:
+        yield title
+    elif kind is Kind.RUN:
+        yield f"### {escaped(section.heading)}"
+    elif kind is Kind.SOURCE:
+        yield "{}: `{}`".format(*section.lines)
+    else:
+        if section.heading:
+            yield {Kind.TABLE: "{}", Kind.REASONS: "**{}:**"}.get(kind, "{}:").format(escaped(section.heading))
+        if kind in _BEFORE:
+            yield "\n".join(f"{_BEFORE[kind]}{escaped(line)}" for line in section.lines)
+        else:
+            yield from map(escaped, section.lines)
+    if section.table:
+        yield section.table

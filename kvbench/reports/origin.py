@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.runs.run_folder import Run
+from kvbench.analysis.run_info import RunInfo
+from kvbench.analysis.run_view import RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +27,26 @@ class Origin:
     config: str
 
 
-def origin_of(run: Run) -> Origin:
+def origin_of(view: RunView) -> Origin:
     """The origin of a run; a log has none."""
-    manifest, command = run.manifest, run.manifest.get("command")
-    if command is None:
+    info = view.info
+    if info.command is None:
         return Origin((), "", "", (), "")
     return Origin(
-        facts=tuple(_facts(manifest)),
-        recorded=shlex.join(command),
-        repeat=shlex.join(["kvbench", "run", "--config", str(run.path / "manifest.json")]),
-        servers=tuple(_servers(manifest)),
-        config=json.dumps(manifest.get("config"), ensure_ascii=False),
+        facts=tuple(_facts(info)),
+        recorded=shlex.join(info.command),
+        repeat=shlex.join(["kvbench", "run", "--config", str(view.path / "manifest.json")]),
+        servers=tuple(_servers(info.arm_details)),
+        config=json.dumps(info.config, ensure_ascii=False),
     )
 
 
-def _facts(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(info: RunInfo) -> Iterator[tuple[str, str]]:
     """What is known, in the order of the manifest; nested names are told as pairs."""
-    yield "kvbench", str(manifest.get("kvbench"))
-    yield "created", str(manifest.get("created"))
-    for part in ("model", "seeds", "environment"):
-        for name, value in (manifest.get(part) or {}).items():
+    yield "kvbench", info.kvbench
+    yield "created", info.created
+    for part, values in (("model", info.model), ("seeds", info.seeds), ("environment", info.environment)):
+        for name, value in values.items():
             if (text := _text(value)) is not None:
                 yield _label(part, name), text
 
@@ -69,10 +70,10 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _servers(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for arm in manifest.get("arms") or ():
-        for name, server in (arm.get("command") or {}).items():
+def _servers(arms: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    for arm, details in arms.items():
+        for name, server in (details.get("command") or {}).items():
             if isinstance(server, Mapping) and "command" in server:
                 given = {**(server.get("inherited") or {}), **(server.get("environment") or {})}
                 variables = [f"{variable}={shlex.quote(value)}" for variable, value in sorted(given.items())]
-                yield f"{arm['name']}, {name}", " ".join([*variables, shlex.join(server["command"])])
+                yield f"{arm}, {name}", " ".join([*variables, shlex.join(server["command"])])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from kvbench.experiments.tiers.sentences import times
-from kvbench.planning.result import CurveRow, PassRow, Plan, Size
-from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
+from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
+from kvbench.drawing.numbers import times
+from kvbench.planning.result import CurveRow, KVAmount, Plan, PlannedPassRow
 
 
 def terminal(plan: Plan) -> str:
@@ -75,10 +75,10 @@ def _curve_heading(plan: Plan, timed: bool) -> str:
 
 
 def _size_cells(plan: Plan, count: Count) -> Iterator[list[str]]:
-    def line(what: str, remark: str, size: Size) -> list[str]:
+    def line(what: str, remark: str, size: KVAmount) -> list[str]:
         return [what, remark, count(size.tokens), f"{size.gib:,.2f}"]
 
-    def units(size: Size, name: str) -> str:
+    def units(size: KVAmount, name: str) -> str:
         return "" if plan.profile == "documents" else f"{size.units:,} {name}"
 
     holds = f"holds {_documents(plan.pool_documents)}"
@@ -96,7 +96,7 @@ def _size_cells(plan: Plan, count: Count) -> Iterator[list[str]]:
     yield line("cpu tier to add", f"--host-gib {plan.host_gib:g}{evicts}", plan.host_recommended)
 
 
-def _pass_cells(row: PassRow, count: Count, timed: bool) -> list[str]:
+def _pass_cells(row: PlannedPassRow, count: Count, timed: bool) -> list[str]:
     shown = [_decimal(row.p50_ms), _decimal(row.mean_ms), UNKNOWN if row.speedup is None else times(row.speedup)] if timed else []
     host = NO_TIER if row.host is None else count(row.host)
     return [row.arm, row.pass_label, count(row.requests), *shown, count(row.device), host, count(row.computed)]

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from kvbench.analysis.points import GAP, ForeseenPoints, PassPoints, Points
-from kvbench.experiments.fragmentation.plots import waste_description, waste_figure
-from kvbench.experiments.sharing.plots import held_description, held_figure
-from kvbench.experiments.tiers.sentences import milliseconds
-from kvbench.reports.plots import CPU, NONE, svg
-from kvbench.reports.themed import THEME, inline, printable
+from kvbench.analysis.pass_rows import PassRow
+from kvbench.analysis.points import GAP, ForeseenPoints, PassPoints, Points, points_of
+from kvbench.analysis.run_view import RunView
+from kvbench.drawing.numbers import milliseconds
+from kvbench.drawing.plots import ARMS, BLUE, GREY, WIDTH, Plot
+from kvbench.drawing.themed import THEME, drawn, printable, theme
 from kvbench.reports.timeline import timeline_description, timeline_figure, timeline_title
-from kvbench.summary.summary import PassRow, Summary
+from kvbench.summary.summary import Summary
 
-ARMS = (NONE, CPU, "#c2611f", "#2b8050", "#9a5cc6", "#b5495b")
-"""Colours of arms, the baseline first; each stands out from white and from near black."""
-
-TIERS = {"device": "#2b8050", "host": CPU, "computed": NONE}
-SPENT = {"waiting": NONE, "restoring": CPU, "recomputing": "#c2611f", "first step": "#9a5cc6", GAP: NONE}
+TIERS = {"device": "#2b8050", "host": BLUE, "computed": GREY}
+SPENT = {"waiting": GREY, "restoring": BLUE, "recomputing": "#c2611f", "first step": "#9a5cc6", GAP: GREY}
 
 MOST_BARS = 24
 """Places up to which a pass is drawn as bars with the documents' names; above, as points."""
@@ -37,55 +31,35 @@ LEAST_LABEL = 0.08
 
 FAR_APART = 5
 
-WIDTH = 7.4
-"""Inches."""
-
 NAME = 18
 """Letters of a name that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A plot: its name as a file, what it shows, the same in words with its main figures, and its SVG element."""
-
-    name: str
-    title: str
-    description: str
-    element: str
-
-
-def run_plots(summary: Summary, points: Points) -> tuple[Plot, ...]:
+def run_plots(summary: Summary, view: RunView) -> tuple[Plot, ...]:
     """Those plots for which the run has data."""
-    with mpl.rc_context(THEME), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)  # a browser has other fonts
-        return tuple(_plots(summary, points))
+    reading = summary.reading
+    with theme():
+        own = tuple(reading.plots(view))
+        common = tuple(_plots(summary, points_of(view, reading.shows_timelines)))
+    return (*own, *common) if reading.plots_first else (*common, *own)
 
 
 def _plots(summary: Summary, points: Points) -> Iterator[Plot]:
     ttft = "Predicted TTFT" if summary.simulated else "TTFT"
     arms = list(dict.fromkeys(item.arm for item in points.passes))
-    if wasted := [row for row in summary.fragmentation if row.shares is not None]:
-        yield _plot("waste", "What the slots of the pool were", waste_description(wasted), waste_figure(wasted))
     if any(not np.isnan(item.ttft_ms).all() for item in points.passes):
         places = "document and pass" if summary.passes else "request"
-        yield _plot("ttft", f"{ttft} by {places}", _of_passes(points.passes), _passes_figure(points.passes, arms))
+        yield drawn("ttft", f"{ttft} by {places}", _of_passes(points.passes), _passes_figure(points.passes, arms))
     if counted := [row for row in summary.passes if None not in (row.device, row.computed, row.host if row.tier else 0)]:
-        yield _plot("tokens", "Prompt tokens by tier", _of_tokens(counted), _tokens_figure(counted))
+        yield drawn("tokens", "Prompt tokens by tier", _of_tokens(counted), _tokens_figure(counted))
     if points.sources:
-        yield _plot("sources", f"{ttft} by source", _of_sources(points), _sources_figure(points, arms))
+        yield drawn("sources", f"{ttft} by source", _of_sources(points), _sources_figure(points, arms))
     if points.stalls:
-        yield _plot("stalls", "Stalls, the longest first", _of_stalls(points), _stalls_figure(points))
+        yield drawn("stalls", "Stalls, the longest first", _of_stalls(points), _stalls_figure(points))
     for item in points.timelines:
-        yield _plot(f"timeline-{item.arm}", timeline_title(item), timeline_description(item), timeline_figure(item))
-    if points.held:
-        yield _plot("blocks", "Blocks held, step by step", held_description(points.held), held_figure(points.held))
+        yield drawn(f"timeline-{item.arm}", timeline_title(item), timeline_description(item), timeline_figure(item))
     if points.foreseen:
-        yield _plot("prediction", "TTFT, predicted against measured", _of_foreseen(points), _foreseen_figure(points, arms))
-
-
-def _plot(name: str, title: str, description: str, figure: Figure) -> Plot:
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    return Plot(name, title, description, inline(svg(figure), name, title, description))
+        yield drawn("prediction", "TTFT, predicted against measured", _of_foreseen(points), _foreseen_figure(points, arms))
 
 
 def _passes_figure(passes: Sequence[PassPoints], arms: list[str]) -> Figure:
@@ -130,7 +104,7 @@ def _tokens_figure(rows: Sequence[PassRow]) -> Figure:
         tokens = np.array([getattr(row, tier) or 0 for row in rows], dtype=np.float64)
         bars = axes.barh(np.arange(len(rows)), tokens, left=left, height=0.72, color=colour, label=tier)
         labels = [f"{count:,.0f}" if count > LEAST_LABEL * widest else "" for count in tokens]
-        axes.bar_label(bars, labels, label_type="center", color="black" if colour == NONE else "white", fontsize=8)
+        axes.bar_label(bars, labels, label_type="center", color="black" if colour == GREY else "white", fontsize=8)
         left += tokens
     _rows(axes, [f"{_name(row.arm)}, {_name(row.pass_label)}" for row in rows])
     axes.set_xlabel("tokens of one repeat")

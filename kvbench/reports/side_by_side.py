@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvbench.experiments.at_once.tables import batch_tables
-from kvbench.experiments.pressure import crossover_tables as crossover
-from kvbench.experiments.pressure.crossover import read
-from kvbench.experiments.tiers.sentences import times
+from kvbench.analysis.pass_rows import PassRow
+from kvbench.drawing.layout import MARKDOWN, TERMINAL, UNKNOWN, Count, Style, fitting
+from kvbench.drawing.numbers import decimal, times
 from kvbench.reports import markdown, tables, terminal
-from kvbench.reports.layout import MARKDOWN, TERMINAL, UNKNOWN, WIDTH, Count, Style, escaped, fitting, packed, wrapped
+from kvbench.reports.sections import UNTRUSTED, Kind, Section, sections, source, tables_of
 from kvbench.runs.sweep_folder import shown
 from kvbench.summary.side_by_side import OneRun, SideBySide
-from kvbench.summary.summary import PassRow, Summary
+from kvbench.summary.summary import Summary
 
 SPEEDUP = "speedup"
-NONE_SHOWS = "None of these runs shows:"
 
 
 def to_terminal(side: SideBySide, full: bool) -> str:
     """For a terminal; ``full``: each run's whole report in place of its table."""
-    return "\n\n".join(_terminal_sections(side, full)) + "\n"
+    return terminal.text(_sections(side, TERMINAL, full))
 
 
 def to_markdown(side: SideBySide, full: bool) -> str:
     """The same as Markdown."""
-    return "\n\n".join(_markdown_sections(side, full)) + "\n"
+    return markdown.text(_sections(side, MARKDOWN, full))
 
 
 def beside(side: SideBySide, style: Style) -> str:
@@ -41,8 +39,8 @@ def beside(side: SideBySide, style: Style) -> str:
 
     def cells(run: OneRun, row: PassRow, count: Count) -> list[str]:
         ttft = row.ttft_ms
-        first = [run.label, row.arm, row.pass_label, count(ttft.n or row.answered), tables.decimal(ttft.p50), tables.decimal(ttft.mean)]
-        interval, took = [_interval(row)] if intervals else [], [tables.decimal(row.pass_s)] if seconds else []
+        first = [run.label, row.arm, row.pass_label, count(ttft.n or row.answered), decimal(ttft.p50), decimal(ttft.mean)]
+        interval, took = [_interval(row)] if intervals else [], [decimal(row.pass_s)] if seconds else []
         return [*first, tables.speedup_of(row), *interval, *took, *([_share(hit_rate(row))] if hits else [])]
 
     def lines(count: Count) -> list[list[str]]:
@@ -55,15 +53,25 @@ def beside(side: SideBySide, style: Style) -> str:
     return fitting(header, 3, lines, style)
 
 
-def own_tables(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
-    """What stands under a run's name, as headings (empty for the main table) and tables: also by repeat and by document, where asked."""
-    if summary.passes:
-        yield "", tables.by_pass(summary, style)
-    yield from batch_tables(summary, style)
+def own_sections(summary: Summary, style: Style) -> Iterator[Section]:
+    """What stands under a run's name: its title with the main table, then the others, also by repeat and by document, where asked."""
+    yield Section(Kind.RUN_TITLE, lines=summary.title, table=tables.by_pass(summary, style) if summary.passes else "")
+    yield from tables_of(summary.reading.tables(summary.rows, style))
     if summary.repeats:
-        yield "By repeat (TTFT in ms)", tables.by_repeat(summary.repeats, style)
+        yield Section(Kind.TABLE, "By repeat (TTFT in ms)", table=tables.by_repeat(summary.repeats, style))
     if summary.documents:
-        yield "By document (TTFT: median over repeats)", tables.by_document(summary.documents, style)
+        yield Section(Kind.TABLE, "By document (TTFT: median over repeats)", table=tables.by_document(summary.documents, style))
+    yield source(summary)
+
+
+def joint_tables(side: SideBySide, style: Style) -> Iterator[tuple[str, str]]:
+    """Headings and tables of rows that the runs of one experiment have."""
+    return (table for reading in side.readings for table in reading.joint_tables(side.rows, style))
+
+
+def joint_sentences(side: SideBySide) -> Iterator[str]:
+    """What these tables say."""
+    return (sentence for reading in side.readings for sentence in reading.joint_sentences(side.rows))
 
 
 def over(side: SideBySide) -> str:
@@ -96,63 +104,26 @@ def differences(side: SideBySide) -> list[tuple[str, str]]:
     ]
 
 
-def _terminal_sections(side: SideBySide, full: bool) -> Iterator[str]:
+def _sections(side: SideBySide, style: Style, full: bool) -> Iterator[Section]:
+    """The sections of the whole report."""
     if any(summary.passes for _, summary in side.measured):
-        yield f"Side by side (TTFT in ms; speedup over the same run's baseline)\n{beside(side, TERMINAL)}"
-    if lines := [wrapped(f"{label}: {options}", indent="  ") for label, options in differences(side)]:
-        yield "\n".join(lines)
-    yield from (f"{heading}\n{table}" for heading, table in crossover.tables(side.crossover, TERMINAL))
-    if sentences := [wrapped(sentence) for sentence in read(side.crossover)]:
-        yield "\n".join(sentences)
-    if missing := list(told(side)):
-        yield "\n".join(wrapped(line) for line in missing)
+        yield Section(Kind.TABLE, "Side by side (TTFT in ms; speedup over the same run's baseline)", table=beside(side, style))
+    if options := tuple(f"{label}: {options}" for label, options in differences(side)):
+        yield Section(Kind.OPTIONS, lines=options)
+    yield from tables_of(joint_tables(side, style))
+    if sentences := tuple(joint_sentences(side)):
+        yield Section(Kind.SENTENCES, lines=sentences)
+    if missing := tuple(told(side)):
+        yield Section(Kind.MISSING, lines=missing)
     for run, summary in side.measured:
-        yield f"{side.titled(run)}\n{'-' * min(len(side.titled(run)), WIDTH)}"
-        if full:
-            yield terminal.render(summary).rstrip("\n")
-            continue
-        title = "\n".join(packed(summary.title))
-        if not summary.passes:
-            yield title
-        yield from (f"{heading or title}\n{table}" for heading, table in own_tables(summary, TERMINAL))
-        yield f"{summary.source}: {summary.path}"
+        yield Section(Kind.RUN, side.titled(run))
+        yield from sections(summary, style) if full else own_sections(summary, style)
     if side.notes:
-        yield "\n".join(wrapped(note, "note: ") for note in side.notes)
+        yield Section(Kind.NOTES, lines=side.notes)
     if side.reasons:
-        yield "\n".join(["Measured, and not to be trusted:", *(wrapped(reason, "- ") for reason in side.reasons)])
+        yield Section(Kind.REASONS, UNTRUSTED, side.reasons)
     if side.limits:
-        yield "\n".join([NONE_SHOWS, *(wrapped(limit, "- ") for limit in side.limits)])
-
-
-def _markdown_sections(side: SideBySide, full: bool) -> Iterator[str]:
-    if any(summary.passes for _, summary in side.measured):
-        yield "Side by side (TTFT in ms; speedup over the same run's baseline)"
-        yield beside(side, MARKDOWN)
-    if lines := [f"- {escaped(f'{label}: {options}')}" for label, options in differences(side)]:
-        yield "\n".join(lines)
-    for heading, table in crossover.tables(side.crossover, MARKDOWN):
-        yield escaped(heading)
-        yield table
-    yield from map(escaped, read(side.crossover))
-    if missing := list(told(side)):
-        yield "\n".join(f"- {escaped(line)}" for line in missing)
-    for run, summary in side.measured:
-        yield f"### {escaped(side.titled(run))}"
-        if full:
-            yield markdown.render(summary).rstrip("\n")
-            continue
-        yield escaped(" · ".join(summary.title))
-        for heading, table in own_tables(summary, MARKDOWN):
-            yield from (escaped(heading), table) if heading else (table,)
-        yield f"{summary.source}: `{summary.path}`"
-    if side.notes:
-        yield "\n".join(f"- note: {escaped(note)}" for note in side.notes)
-    if side.reasons:
-        yield "**Measured, and not to be trusted:**"
-        yield "\n".join(f"- {escaped(reason)}" for reason in side.reasons)
-    if side.limits:
-        yield NONE_SHOWS
-        yield "\n".join(f"- {escaped(limit)}" for limit in side.limits)
+        yield Section(Kind.LIMITS, "None of these runs shows", side.limits)
 
 
 def _interval(row: PassRow) -> str:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kvbench.experiments.pressure import crossover_tables as crossover
-from kvbench.experiments.pressure.crossover import read
+from kvbench.drawing.layout import HTML
+from kvbench.drawing.plots import Plot
 from kvbench.reports import html
-from kvbench.reports.layout import HTML
-from kvbench.reports.run_plots import Plot
-from kvbench.reports.side_by_side import beside, differences, own_tables, told
+from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, own_sections, told
 from kvbench.summary.side_by_side import SideBySide
 
 
@@ -35,8 +33,8 @@ def render(side: SideBySide, plots: Sequence[Plot]) -> str:
         plots=plots,
         beside=Markup(beside(side, HTML)) if any(summary.passes for _, summary in side.measured) else "",
         differences=differences(side),
-        crossover=[(heading, html.table(text)) for heading, text in crossover.tables(side.crossover, HTML)],
-        sentences=list(read(side.crossover)),
+        joint=[(heading, html.table(text)) for heading, text in joint_tables(side, HTML)],
+        sentences=list(joint_sentences(side)),
         missing=list(told(side)),
         runs=list(_runs(side)),
     )
@@ -49,5 +47,5 @@ def _title(side: SideBySide) -> str:
 
 def _runs(side: SideBySide) -> Iterator[_Run]:
     for run, summary in side.measured:
-        tables = tuple((heading, html.table(text)) for heading, text in own_tables(summary, HTML))
+        tables = tuple((part.heading, html.table(part.table)) for part in own_sections(summary, HTML) if part.table)
         yield _Run(side.titled(run), " · ".join(summary.title), summary.sentences, tables, summary.source, summary.path)

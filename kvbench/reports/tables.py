@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from kvbench.analysis.cache import LoadCost
+from kvbench.analysis.document_rows import DocumentRow
+from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.prediction import Agreement, Foreseen
 from kvbench.analysis.schedule import ScheduledRow
+from kvbench.analysis.source_rows import SourceRow
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
-from kvbench.experiments.tiers.sentences import times
-from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
-from kvbench.summary.summary import DocumentRow, PassRow, SourceRow, Summary
+from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
+from kvbench.drawing.numbers import decimal, times
+from kvbench.metrics.metric import Metric, whole
+from kvbench.metrics.registry import metrics
+from kvbench.summary.summary import Summary
 
 SHOWN = 10
 """Requests that differ from the prediction are listed up to so many."""
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table of passes: its place from the left, its head, and a row's cell."""
+
+    place: float
+    header: str
+    cell: Callable[[PassRow, Count], str]
+
+
+_NOISE = 3.5
+"""The place of the noise: behind the times."""
+
+
 def by_pass(summary: Summary, style: Style) -> str:
     """The main table: a row an arm and pass; with repeats, by how much each differs from itself."""
-    failed = any(row.failed for row in summary.passes)
-    noisy = any(row.noise is not None for row in summary.passes)
-    header = [
-        "arm",
-        "pass",
-        "n",
-        *(["failed"] if failed else []),
-        "TTFT p50",
-        "mean",
-        f"vs {summary.baseline}",
-        *(["noise"] if noisy else []),
-        "pass s",
-    ]
+    shown = sorted(_columns(summary), key=lambda column: column.place)
+    rows = summary.passes
+    return fitting([one.header for one in shown], 2, lambda count: [[one.cell(row, count) for one in shown] for row in rows], style)
 
-    def cells(row: PassRow, count: Count) -> list[str]:
-        ttft = row.ttft_ms
-        counts = [count(ttft.n or row.answered), *([count(row.failed)] if failed else [])]
-        return [
-            row.arm,
-            row.pass_label,
-            *counts,
-            decimal(ttft.p50),
-            decimal(ttft.mean),
-            speedup_of(row),
-            *([_per_cent_of(row.noise)] if noisy else []),
-            decimal(row.pass_s),
-            *_tiers(row, count),
-        ]
 
-    return fitting([*header, *_TIERS], 2, lambda count: [cells(row, count) for row in summary.passes], style)
+def _columns(summary: Summary) -> Iterator[Column]:
+    """What the row is, the noise, and the metrics (:mod:`kvbench.metrics`)."""
+    yield Column(-3, "arm", lambda row, _: row.arm)
+    yield Column(-2, "pass", lambda row, _: row.pass_label)
+    yield Column(-1, "n", lambda row, count: count(row.ttft_ms.n or row.answered))
+    if any(row.noise is not None for row in summary.passes):
+        yield Column(_NOISE, "noise", lambda row, _: _per_cent_of(row.noise))
+    for metric in metrics().values():
+        if metric.column is not None and not (metric.hidden_at_0 and not any(map(metric.of_row, summary.passes))):
+            yield Column(metric.column, metric.header.replace("{baseline}", str(summary.baseline)), partial(_metric, metric))
+
+
+def _metric(metric: Metric, row: PassRow, count: Count) -> str:
+    if metric.needs_tier and not row.tier:
+        return NO_TIER
+    value = metric.of_row(row)
+    if metric.show is whole:
+        return count(value)
+    return UNKNOWN if value is None else (metric.cell or metric.show)(value)
 
 
 def by_source(summary: Summary, style: Style) -> str:
@@ -242,11 +256,6 @@ _TIERS = ["device", "host", "computed"]
 def _tiers(row: PassRow | SourceRow | DocumentRow, count: Count) -> list[str]:
     """Tokens by tier; an arm without a tier has no host column to fill, which is not the same as an unknown count."""
     return [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
-
-
-def decimal(value: float | None) -> str:
-    """A number with one decimal."""
-    return UNKNOWN if value is None else f"{value:.1f}"
 
 
 def _per_cent_of(share: float | None) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from kvbench.analysis.prediction import Foreseen
-from kvbench.experiments.fragmentation.metrics import Shares
 from kvbench.runs.sweep_folder import shown
 from kvbench.summary.side_by_side import SideBySide
 from kvbench.summary.summary import Summary
@@ -51,9 +50,9 @@ def _rows(summary: Summary) -> list[dict[str, Any]]:
         return [_levelled(asdict(row)) for row in summary.repeats]
     if summary.documents is not None:
         return [_with_prediction(asdict(row)) for row in summary.documents]
-    if batch := summary.crossover or summary.pressure or summary.fragmentation or summary.sharing:
-        return [_levelled(asdict(row)) for row in batch]
-    return [_levelled(_with_prediction(asdict(row))) for row in summary.passes]
+    if lines := summary.reading.csv_lines(summary.rows):
+        return [_levelled(line) for line in lines]
+    return [_with_metrics(_levelled(_with_prediction(asdict(row)))) for row in summary.passes]
 
 
 def _csv(lines: list[dict[str, Any]]) -> str:
@@ -80,11 +79,6 @@ def _levelled(line: dict[str, Any]) -> dict[str, Any]:
         elif name.endswith("_interval"):
             stem = name.removesuffix("_interval")
             columns[f"{stem}_low"], columns[f"{stem}_high"] = value or (None, None)
-        elif name == "shares":
-            columns |= {f"share_{part.name}": None if value is None else value[part.name] for part in fields(Shares)}
-        elif name == "stalls":
-            columns[name] = value.pop("count")
-            columns |= {f"stall_{kind}_{part}": ms for kind, parts in value.items() for part, ms in (parts or {}).items()}
         elif name == "speedup":
             for statistic in ("p50", "mean"):
                 low, high = value[f"{statistic}_interval"] or (None, None)
@@ -96,6 +90,12 @@ def _levelled(line: dict[str, Any]) -> dict[str, Any]:
         else:
             columns[name] = value
     return columns
+
+
+def _with_metrics(line: dict[str, Any]) -> dict[str, Any]:
+    """The same line with the metrics that were added last, each by its name, or as ``metric_NAME`` where a column is called that."""
+    added = line.pop("metrics") or {}
+    return line | {f"metric_{name}" if name in line else name: value for name, value in added.items()}
 
 
 def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:

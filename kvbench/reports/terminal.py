@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kvbench.experiments.at_once.tables import batch_tables
-from kvbench.reports import tables
-from kvbench.reports.controls import controls_table
-from kvbench.reports.layout import TERMINAL, packed, wrapped
+from kvbench.drawing.layout import TERMINAL, WIDTH, packed, wrapped
+from kvbench.reports.sections import Kind, Section, sections
 from kvbench.summary.summary import Summary
+
+_BEFORE = {Kind.NOTES: "note: ", Kind.REASONS: "- ", Kind.LIMITS: "- "}
+"""What stands before each line of a section."""
 
 
 def render(summary: Summary) -> str:
-    """The whole report: title, table by pass, by source, loads, documents, sentences, notes, reasons, limits, path."""
-    return "\n\n".join(_sections(summary)) + "\n"
+    """The whole report of a run."""
+    return text(sections(summary, TERMINAL))
 
 
-def _sections(summary: Summary) -> Iterator[str]:
-    title = "\n".join(packed(summary.title))
-    yield f"{title}\n{tables.by_pass(summary, TERMINAL)}" if summary.passes else title
-    for heading, table in batch_tables(summary, TERMINAL):
-        yield f"{heading}\n{table}"
-    if summary.scheduled:
-        yield "From the scheduled time (TTFT with the wait before sending)\n" + tables.by_schedule(summary.scheduled, TERMINAL)
-    if summary.sources:
-        yield "By source (tokens: median of a request)\n" + tables.by_source(summary, TERMINAL)
-    if summary.loads:
-        yield "\n".join(wrapped(line) for line in tables.load_lines(summary.loads))
-    if summary.stalls:
-        yield "\n".join(wrapped(line) for line in tables.stall_lines(summary.stalls))
-    if summary.prediction:
-        yield wrapped(tables.prediction_line(summary.prediction))
-    for heading, table in tables.sides(summary, TERMINAL):
-        yield f"{heading}\n{table}"
-    for heading, table in controls_table(summary, TERMINAL):
-        yield f"{heading}\n{table}"
-    if line := tables.rates_line(summary):
-        yield wrapped(line)
-    if summary.repeats:
-        yield "By repeat (TTFT in ms)\n" + tables.by_repeat(summary.repeats, TERMINAL)
-    for heading, table in tables.documents_table(summary, TERMINAL):
-        yield f"{heading}\n{table}"
-    if summary.sentences:
-        yield "\n".join(wrapped(sentence) for sentence in summary.sentences)
-    if summary.notes:
-        yield "\n".join(wrapped(note, "note: ") for note in summary.notes)
-    if summary.reasons:
-        yield "\n".join(["Measured, and not to be trusted:", *(wrapped(reason, "- ") for reason in summary.reasons)])
-    if summary.limits:
-        yield "\n".join(["This run does not show:", *(wrapped(limit, "- ") for limit in summary.limits)])
-    yield f"{summary.source}: {summary.path}"
+def text(parts: Iterable[Section]) -> str:
+    """Sections with an empty line between."""
+    return "\n\n".join("\n".join(_lines(part)) for part in parts) + "\n"
+
+
+def _lines(section: Section) -> Iterator[str]:
+    kind, heading = section.kind, section.heading
+    if kind in (Kind.TITLE, Kind.RUN_TITLE):
+        yield from packed(section.lines)
+    elif kind is Kind.RUN:
+        yield from (heading, "-" * min(len(heading), WIDTH))
+    elif kind is Kind.SOURCE:
+        yield ": ".join(section.lines)
+    else:
+        if heading:
+            yield heading if kind is Kind.TABLE else f"{heading}:"
+        for line in section.lines:
+            yield wrapped(line, _BEFORE.get(kind, ""), "  " if kind is Kind.OPTIONS else "")
+    if section.table:
+        yield section.table

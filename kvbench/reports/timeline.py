@@ -13,19 +13,19 @@ from matplotlib.path import Path
 
 from kvbench.analysis import timeline as phase
 from kvbench.analysis.timeline import Phase, Timeline, TimelineRow
-from kvbench.experiments.tiers.sentences import milliseconds
-from kvbench.reports.plots import CPU, NONE
-from kvbench.reports.themed import printable
+from kvbench.drawing.numbers import milliseconds
+from kvbench.drawing.plots import BLUE, GREY
+from kvbench.drawing.themed import printable
 
 COLOURS = {
-    phase.QUEUED: NONE,
+    phase.QUEUED: GREY,
     phase.UNTIL_FIRST: "#b8860b",
     phase.PREFILL: "#b8860b",
     phase.DECODE: "#2b8050",
     phase.WAITING: "#c03a4e",
     phase.GAP: "#c03a4e",
     phase.SWAPPING: "#6c5ce0",
-    phase.RESTORING: CPU,
+    phase.RESTORING: BLUE,
     phase.RECOMPUTING: "#c2611f",
     phase.FIRST_STEP: "#9a5cc6",
 }

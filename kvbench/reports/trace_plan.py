@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, with_rest, wrapped
 from kvbench.planning.trace_plan import Pool, TracePlan
 from kvbench.planning.trace_tiers import AtPool
-from kvbench.reports.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, with_rest, wrapped
 
 SHOWN_WINDOWS = 48
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from kvbench.drawing.plots import BLUE, GREY, STYLE, svg
 from kvbench.planning.trace_plan import TracePlan
-from kvbench.reports.plots import CPU, NONE, STYLE, svg
 
 
 def trace_plots(plan: TracePlan) -> dict[str, str]:
@@ -15,13 +15,13 @@ def trace_plots(plan: TracePlan) -> dict[str, str]:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 3.6), layout="constrained")
         axes = figure.subplots()
-        axes.plot([pool.tokens for pool in pools], [pool.hit_rate * 100 for pool in pools], color=NONE, label="LRU, of block accesses")
+        axes.plot([pool.tokens for pool in pools], [pool.hit_rate * 100 for pool in pools], color=GREY, label="LRU, of block accesses")
         axes.axhline(plan.bound * 100, color="black", linewidth=0.8, linestyle="--", label="pool without a limit")
         if plan.at_pool is not None:
             tiered = plan.at_pool.arms[-1]
             found = (tiered.device + tiered.host) / tiered.prompt * 100
             axes.plot(
-                plan.at_pool.device_tokens, found, "o", color=CPU, label=f"and a cpu tier of {tiered.host_tokens:,}, of prompt tokens"
+                plan.at_pool.device_tokens, found, "o", color=BLUE, label=f"and a cpu tier of {tiered.host_tokens:,}, of prompt tokens"
             )
             axes.axvline(plan.at_pool.device_tokens, color="black", linewidth=0.8, linestyle=":", label="this pool")
         axes.set_xscale("log")

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class DeviceRules:
-    """How a device pool of blocks is reused. The order of reuse is LRU; these say what it is the order of."""
+    """How a device pool of blocks is reused: under a policy, and what that is told."""
 
     reserved_blocks: int
     """Blocks of the pool that never hold a request's KV."""
@@ -29,10 +29,13 @@ class DeviceRules:
     computes_last: bool
     """Whether the block of the last prompt token is computed even when it is cached: a hit is then at most ⌊(prompt − 1) / B⌋ blocks."""
 
+    policy: str = "lru"
+    """Which free block that can be found is reused first: an eviction policy of the simulator, by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """How the chunks of a host tier are found, written and evicted (least recently used first)."""
+    """How the chunks of a host tier are found, written and evicted."""
 
     chunk_tokens: int
     """Tokens of a chunk, unless the run says otherwise."""
@@ -56,6 +59,9 @@ class HostRules:
 
     evicted_share: float
     """Share of the kept chunks that one round evicts, at least one chunk; unused at a watermark of 1."""
+
+    policy: str = "lru"
+    """Which chunk is evicted first: an eviction policy of the simulator, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,9 @@ _OBJECTS = ("config", "capacity", "workload", "model", "environment", "rates")
 CONTROLS = ("no-reuse", "fits")
 """Runs in which no tier can help: nothing is read again; everything fits the device pool."""
 
+LEAST_CONTROL_REPEATS = 3
+"""Fewer repeats of a control say nothing (:mod:`kvbench.summary.controls`)."""
+
 
 class RunFolder:
     """Writes one run. Creating it makes the folder and its files, so that a bad path fails before anything is measured."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import kvbench
 from kvbench.errors import UsageError
+from kvbench.runs.version import __version__
 
 FORMAT = "kvbench.sweep/1"
 FILE = "sweep.json"
@@ -73,7 +73,7 @@ class Sweep:
         ]
         return {
             "format": FORMAT,
-            "kvbench": kvbench.__version__,
+            "kvbench": __version__,
             "command": list(self.command),
             "key": self.key,
             "common": common,

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import kvbench
 from kvbench.config.run import RunConfig
 from kvbench.config.secrets import mask_command
 from kvbench.experiments.registry import experiments
 from kvbench.experiments.workload import Workload
 from kvbench.runners.base import ArmSetup, Backend
 from kvbench.runs.machine import describe_machine
+from kvbench.runs.version import __version__
 
 
 def first_manifest(config: RunConfig, command: list[str]) -> dict[str, Any]:
     """What is known before the model is loaded."""
     return {
-        "kvbench": kvbench.__version__,
+        "kvbench": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": mask_command(command),
         "config": config.resolved(),

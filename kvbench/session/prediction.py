@@ -9,7 +9,7 @@ from kvbench.experiments.registry import experiments
 from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request, RequestSource
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 
 HALF = ("bfloat16", "float16")
 """Elements so short that a prompt that is found may be answered otherwise than when it was computed."""
@@ -27,7 +27,7 @@ class Foresight:
         """The size of a block, where answers to equal prompts may differ by rounding."""
         predicted = experiments()[config.experiment].predicted and not config.simulated  # a simulated run is a prediction itself
         if profile is not None and not size_unknown and predicted:
-            capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
+            capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
             self._predictor = Predictor(PROFILES[profile], capacity)
             device = PROFILES[profile].device
             # The simulator takes equal prompts to have equal answers. It matters where a block that is there already is not kept, and where

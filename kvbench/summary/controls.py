@@ -2,8 +2,8 @@
 
 An arm with a tier stores what it computes, so in a control it is at best as fast as the baseline. A gain counts if
 
-- it is above :data:`LEAST_GAIN` in :data:`AGREEING` of the repeats, at least :data:`LEAST_REPEATS` of them, each over the baseline's same
-  repeat: what hits one arm once (another program, a collection of garbage) is no gain;
+- it is above :data:`LEAST_GAIN` in :data:`AGREEING` of the repeats, at least :data:`LEAST_CONTROL_REPEATS` of them, each over the
+  baseline's same repeat: what hits one arm once (another program, a collection of garbage) is no gain;
 - their mean is above the noise: two standard errors, from how much each arm's p50 differs between repeats.
 
 `benchmarks/control_errors.py` measures how often that is wrong.
@@ -18,17 +18,17 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from kvbench.analysis.cache import counted_in_pass, tokens_of_pass
 from kvbench.analysis.latency import timed
-from kvbench.analysis.request_table import request_frame
-from kvbench.analysis.run_info import Setup, read_setup
+from kvbench.analysis.noise import of_difference
+from kvbench.analysis.pass_tokens import counted_in_pass, tokens_of_pass
+from kvbench.analysis.run_info import RunInfo, read_run_info
+from kvbench.analysis.run_view import RunView
 from kvbench.errors import UsageError
-from kvbench.runs.run_folder import CONTROLS, Run, control_folder, read_run
+from kvbench.experiments.readings import view_of
+from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, Run, control_folder, read_run
 from kvbench.summary import validity
 
-LEAST_REPEATS = 3
 LEAST_GAIN = 0.1
 AGREEING = 0.8
 """Share of the repeats: all of three or four, four of five."""
@@ -82,37 +82,35 @@ class Controls:
 
 def read_controls(run: Run) -> Controls:
     """The controls of a run, from the folders below it."""
-    if not (run.manifest.get("config") or {}).get("controls"):
+    if not read_run_info(run.manifest).config.get("controls"):
         return Controls()
     rows: list[ControlRow] = []
     reasons: list[str] = []
     notes: list[str] = []
     for name in CONTROLS:
         try:
-            control = read_run(control_folder(run.path, name))
+            control = view_of(read_run(control_folder(run.path, name)))
         except UsageError:
             notes.append(f"the control {name} was not measured")
             continue
-        setup = read_setup(control.manifest)
-        found = list(_rows(name, control, setup))
+        found = list(_rows(name, control))
         rows += found
-        reasons += [f"control {name}: {reason}" for reason in (*validity.check(control), *_against(found, setup))]
+        reasons += [f"control {name}: {reason}" for reason in (*validity.reasons(control), *_against(found, control.info))]
         notes += _unsaid(name, control, found)
     return Controls(tuple(rows), tuple(reasons), tuple(notes))
 
 
-def _rows(name: str, control: Run, setup: Setup) -> Iterator[ControlRow]:
-    frame = request_frame(control)
+def _rows(name: str, control: RunView) -> Iterator[ControlRow]:
+    frame = control.table
     finished = {(line["arm"], line["repeat"]) for line in control.passes if line["pass_index"] == _JUDGED}
     judged = timed(frame[frame["pass_index"] == _JUDGED])
     medians = judged.groupby(["arm", "repeat"])["ttft_ms"].median().to_dict()
-    for arm in setup.arms[1:]:
-        both = [
-            repeat for of, repeat in sorted(finished) if of == arm and {(arm, repeat), (setup.arms[0], repeat)} <= medians.keys() & finished
-        ]
-        logs = np.log([[medians[of, repeat] for of in (setup.arms[0], arm)] for repeat in both]).reshape(-1, 2)
+    baseline = control.info.baseline or ""
+    for arm in control.arms[1:]:
+        both = [repeat for of, repeat in sorted(finished) if of == arm and {(arm, repeat), (baseline, repeat)} <= medians.keys() & finished]
+        logs = np.log([[medians[of, repeat] for of in (baseline, arm)] for repeat in both]).reshape(-1, 2)
         base, own = (math.exp(log) for log in logs.mean(axis=0)) if both else (None, None)
-        noise = _noise(logs)
+        noise = of_difference(logs)
         yield ControlRow(
             control=name,
             arm=arm,
@@ -122,15 +120,15 @@ def _rows(name: str, control: Run, setup: Setup) -> Iterator[ControlRow]:
             p50_ms=own,
             gain=None if base is None or own is None else base / own - 1,
             noise=None if noise is None else math.expm1(noise),
-            host=_from_host(control, frame, arm) if setup.has_tier(arm) else None,
+            host=_from_host(control, arm) if control.has_tier(arm) else None,
             verdict=judge(logs),
         )
 
 
 def judge(logs: npt.NDArray[np.float64]) -> Verdict:
     """The verdict on an arm: a row a repeat, the logarithms of the baseline's p50 and of its own."""
-    noise = _noise(logs)
-    if len(logs) < LEAST_REPEATS or noise is None:
+    noise = of_difference(logs)
+    if len(logs) < LEAST_CONTROL_REPEATS or noise is None:
         return Verdict.TOO_FEW
     gains, least = logs[:, 0] - logs[:, 1], math.log1p(LEAST_GAIN)
     agree = int((gains > least).sum()) >= math.ceil(AGREEING * len(logs))
@@ -146,12 +144,12 @@ def _noise(logs: npt.NDArray[np.float64]) -> float | None:
     return None if len(logs) < 2 else float(2 * np.sqrt(logs.var(axis=0, ddof=1).sum() / len(logs)))
 
 
-def _from_host(control: Run, frame: pd.DataFrame, arm: str) -> int | None:
+def _from_host(control: RunView, arm: str) -> int | None:
     """Tokens that the tier gave in all passes of a repeat; ``None`` where any are unknown."""
     total = 0
     for index in (0, _JUDGED):
-        lines = [line for line in control.passes if (line["arm"], line["pass_index"]) == (arm, index)]
-        tokens = tokens_of_pass(frame[(frame["arm"] == arm) & (frame["pass_index"] == index)], {line["repeat"] for line in lines})
+        lines, requests = control.finished(arm, index), control.by_pass.get((arm, index), control.table.iloc[:0])
+        tokens = tokens_of_pass(requests, {line["repeat"] for line in lines})
         host = counted_in_pass(lines).host if tokens.host is None else tokens.host
         if host is None:
             return None
@@ -159,25 +157,25 @@ def _from_host(control: Run, frame: pd.DataFrame, arm: str) -> int | None:
     return total
 
 
-def _against(rows: Sequence[ControlRow], setup: Setup) -> Iterator[str]:
+def _against(rows: Sequence[ControlRow], info: RunInfo) -> Iterator[str]:
     """What cannot be where no tier can help."""
     for row in rows:
         where = _WHERE[row.control]
         if row.verdict == Verdict.GAIN and row.gain is not None and row.noise is not None:
             yield (
-                f"{row.arm} is {row.gain * 100:.0f} % faster than {setup.baseline} (noise {row.noise * 100:.0f} %) where {where}: "
+                f"{row.arm} is {row.gain * 100:.0f} % faster than {info.baseline} (noise {row.noise * 100:.0f} %) where {where}: "
                 f"the measurement, not the tier, is at work"
             )
-        if row.host and (row.control == "no-reuse" or setup.concurrency == 1):
+        if row.host and (row.control == "no-reuse" or info.concurrency == 1):
             yield f"the {row.arm} tier gave {row.host:,} tokens where {where}, so it cannot have: the counts are wrong"
 
 
-def _unsaid(name: str, control: Run, rows: Sequence[ControlRow]) -> Iterator[str]:
-    if control.manifest.get("status") in ("interrupted", "running"):
+def _unsaid(name: str, control: RunView, rows: Sequence[ControlRow]) -> Iterator[str]:
+    if control.info.status in ("interrupted", "running"):
         yield f"the control {name} was not finished"
     for row in rows:
         if row.verdict == Verdict.TOO_FEW:
-            yield f"the control {name} says nothing of {row.arm}: it needs {LEAST_REPEATS} repeats, and {row.repeats} were finished"
+            yield f"the control {name} says nothing of {row.arm}: it needs {LEAST_CONTROL_REPEATS} repeats, and {row.repeats} were finished"
         elif row.verdict == Verdict.TOO_NOISY and row.noise is not None:
             remedy = "a quieter machine, or more --repeats"
             yield f"the control {name} says nothing of {row.arm}: the noise is {row.noise * 100:.0f} %; {remedy}"

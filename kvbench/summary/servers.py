@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbench.runs.run_folder import Run
-
-Line = dict[str, Any]
+from kvbench.analysis.run_view import Line, RunView
 
 STARTED = "server_started_ms"
 """Among the counters, and none: when the server's process started."""
@@ -22,22 +20,22 @@ NOTICEABLE_LAG = 0.05
 """A client whose 99th percentile of lag is above this share of a pass's median TTFT may explain some of it."""
 
 
-def reasons(run: Run) -> Iterator[str]:
+def reasons(view: RunView) -> Iterator[str]:
     """Why not to trust the run, one sentence each."""
-    yield from _backwards(run)
-    yield from _restarted(run)
-    yield from _foreign_traffic(run)
-    for line in run.passes:
+    yield from _backwards(view)
+    yield from _restarted(view)
+    yield from _foreign_traffic(view)
+    for line in view.passes:
         for fault in line.get("faults") or ():
             yield f"arm {line['arm']}, repeat {line['repeat']}, pass {line['pass']}: {fault}"
 
 
-def notes(run: Run) -> Iterator[str]:
+def notes(view: RunView) -> Iterator[str]:
     """What a reader must know, one sentence each: a client so late that it may explain what was measured."""
     worst: tuple[float, str] | None = None
-    for line in run.passes:
+    for line in view.passes:
         lag = _lag_p99(line)
-        ttft = None if lag is None else _median_ttft(run, line)
+        ttft = None if lag is None else _median_ttft(view, line)
         if ttft and lag is not None and lag > NOTICEABLE_LAG * ttft and (worst is None or lag / ttft > worst[0]):
             worst = lag / ttft, f"arm {line['arm']}, pass {line['pass']}: its lag's p99 is {lag:.1f} ms, the TTFT's p50 {ttft:.1f} ms"
     if worst is not None:
@@ -45,10 +43,10 @@ def notes(run: Run) -> Iterator[str]:
         yield f"the client itself was late and may explain some of what was measured ({worst[1]}); {remedy}"
 
 
-def _backwards(run: Run) -> Iterator[str]:
+def _backwards(view: RunView) -> Iterator[str]:
     """Counters only grow within an arm and repeat; one that fell was reset or restarted, and its differences mean nothing."""
     fell: dict[tuple[str, str], str] = {}
-    for line, before, after in _readings(run):
+    for line, before, after in _readings(view):
         for name in sorted((before.keys() & after.keys()) - {STARTED}):
             if after[name] < before[name]:
                 where = f"repeat {line['repeat']}, pass {line['pass']}: from {before[name]:,} to {after[name]:,}"
@@ -56,20 +54,20 @@ def _backwards(run: Run) -> Iterator[str]:
     yield from fell.values()
 
 
-def _restarted(run: Run) -> Iterator[str]:
-    for line, before, after in _readings(run):
+def _restarted(view: RunView) -> Iterator[str]:
+    for line, before, after in _readings(view):
         if STARTED in before and before[STARTED] != after.get(STARTED):
             yield f"the server of arm {line['arm']} was restarted in repeat {line['repeat']}, before the end of pass {line['pass']}"
             return
 
 
-def _foreign_traffic(run: Run) -> Iterator[str]:
+def _foreign_traffic(view: RunView) -> Iterator[str]:
     """Requests and prompt tokens that a server counted and that were not ours, within a pass or between two."""
     sent: dict[tuple[Any, ...], list[Line]] = {}
-    for line in run.requests:
+    for line in view.requests:
         if line["sent_s"] is not None:
             sent.setdefault(_pass(line), []).append(line)
-    for line, before, after in _readings(run):
+    for line, before, after in _readings(view):
         within = after is line["counters_after"]
         ours = sent.get(_pass(line), []) if within else []
         finished = after.get("finished", 0) - before.get("finished", 0) - len(ours)
@@ -83,10 +81,10 @@ def _foreign_traffic(run: Run) -> Iterator[str]:
             return
 
 
-def _readings(run: Run) -> Iterator[tuple[Line, dict[str, int], dict[str, int]]]:
+def _readings(view: RunView) -> Iterator[tuple[Line, dict[str, int], dict[str, int]]]:
     """Each two readings that follow each other on one server, with the pass that the later one belongs to."""
     last: dict[tuple[str, int], dict[str, int]] = {}
-    for line in run.passes:
+    for line in view.passes:
         server = line["arm"], line["repeat"]
         for before, after in pairwise([last.get(server, {}), line["counters_before"], line["counters_after"]]):
             yield line, before, after
@@ -97,8 +95,8 @@ def _pass(line: Line) -> tuple[Any, ...]:
     return line["arm"], line["repeat"], line["pass_index"]
 
 
-def _median_ttft(run: Run, line: Line) -> float | None:
-    times = [item["ttft_ms"] for item in run.requests if _pass(item) == _pass(line) and item["ttft_ms"] is not None]
+def _median_ttft(view: RunView, line: Line) -> float | None:
+    times = [item["ttft_ms"] for item in view.requests if _pass(item) == _pass(line) and item["ttft_ms"] is not None]
     return float(np.median(times)) if times else None
 
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvbench.compare.identity import machine, software
-from kvbench.experiments.pressure.crossover import CrossoverRow, crossings
-from kvbench.runs.run_folder import Run, read_run
+from kvbench.analysis.run_info import RunInfo, read_run_info
+from kvbench.analysis.run_view import Rows
+from kvbench.comparison.identity import machine, software
+from kvbench.experiments.reading import Reading
+from kvbench.experiments.readings import readings, row_keys
+from kvbench.runs.run_folder import read_run
 from kvbench.runs.sweep_folder import Point, differing_options, is_sweep, read_sweep, shown
 from kvbench.summary.summary import Summary, summarise
 
@@ -63,9 +66,14 @@ class SideBySide:
         return tuple(f"{self.titled(run)}: {reason}" for run, summary in self.measured for reason in summary.reasons)
 
     @property
-    def crossover(self) -> tuple[CrossoverRow, ...]:
-        """Recompute against restore, of the runs that measured it."""
-        return tuple(row for _, summary in self.measured for row in summary.crossover)
+    def rows(self) -> Rows:
+        """The rows of all runs that only some experiments have, by key."""
+        return {key: tuple(row for _, summary in self.measured for row in summary.rows.get(key, ())) for key in row_keys()}
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """Of every experiment, what may read rows of several runs."""
+        return readings()
 
     def titled(self, run: OneRun) -> str:
         """A run by its label, with the option that the label is of."""
@@ -86,7 +94,7 @@ class SideBySide:
                 }
                 for run in self.runs
             ],
-            "crossings": crossings(self.crossover),
+            **{key: value for reading in self.readings for key, value in reading.joint_json(self.rows).items()},
             "notes": list(self.notes),
         }
 
@@ -134,18 +142,18 @@ def _source(path: Path, point: Point | None, per_document: bool, per_repeat: boo
     if point is not None and not (path / "manifest.json").exists():
         return _Source(path, point.config, None, None, point.error or "not measured yet")
     run = read_run(path)
-    config = run.manifest.get("config") or {} if point is None else point.config
-    missing = (point.error if point is not None else None) or _stopped(run)
+    info = read_run_info(run.manifest)
+    config = info.config if point is None else point.config
+    missing = (point.error if point is not None else None) or _stopped(info, len(run.requests))
     return _Source(path, config, run.manifest, summarise(run, per_document, per_repeat), missing)
 
 
-def _stopped(run: Run) -> str | None:
+def _stopped(info: RunInfo, requests: int) -> str | None:
     """What is said of a run that did not come to its end."""
-    status = run.manifest.get("status")
-    if status in ("complete", "invalid"):
+    if info.status in ("complete", "invalid"):
         return None
-    reasons = "; ".join(map(str, run.manifest.get("reasons") or ()))
-    return f"{status} after {len(run.requests):,} requests{f': {reasons}' if reasons else ''}"
+    reasons = "; ".join(info.reasons)
+    return f"{info.status} after {requests:,} requests{f': {reasons}' if reasons else ''}"
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -167,7 +175,7 @@ def _labels(options: Mapping[str, Sequence[Any]], names: Sequence[str], key: str
 
 def _notes(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What else than options differs between the runs, and speaks in their times."""
-    options = {name for manifest in manifests for name in manifest.get("config") or {}}
+    options = {name for manifest in manifests for name in read_run_info(manifest).config}
     for what, facts in (("machine", machine), ("software", software)):
         differing = [name for name, *_ in differing_options([facts(manifest) for manifest in manifests]) if name not in options]
         if differing:

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import kvbench
 from kvbench.config.run import RunConfig
 from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
 from kvbench.runs.sweep_folder import Point, SweepFolder
+from kvbench.runs.version import __version__
 from kvbench.sweeps.loop import Measure, Tell, interrupted, left_to_do, name_of, reason_of
 from kvbench.sweeps.points import Planned
 
@@ -161,7 +161,7 @@ def _submit(ray: Any, task: _Task, nodes: _Nodes, measure: Measure, token: str) 
         options = {"num_cpus": nodes[task.node], "scheduling_strategy": affinity}
     # Ray's own retries know no limit where memory is short.
     remote = ray.remote(run_here).options(max_retries=0, name=f"kvbench {task.point.folder}", **options)
-    here = Driver(kvbench.__version__, str(Path.cwd()), os.environ.get(_THREADS))
+    here = Driver(__version__, str(Path.cwd()), os.environ.get(_THREADS))
     return remote.remote(task.config, measure, f"kvbench-{token}/{task.point.folder}", here)
 
 
@@ -171,8 +171,8 @@ def run_here(config: RunConfig, measure: Measure, name: str, driver: Driver) -> 
     Args:
         name: of that folder; one of this name is what a lost worker left.
     """
-    if driver.version != kvbench.__version__:
-        return Sent(None, f"the worker has kvbench {kvbench.__version__}, the sweep is of {driver.version}; install the same on every node")
+    if driver.version != __version__:
+        return Sent(None, f"the worker has kvbench {__version__}, the sweep is of {driver.version}; install the same on every node")
     if Path(driver.directory).is_dir():
         os.chdir(driver.directory)
     os.environ.pop(_THREADS, None)  # Ray's own: one for each CPU that the task asked for
@@ -243,19 +243,19 @@ def _checked_nodes(ray: Any) -> _Nodes:
 
     def version() -> str | None:  # sent as code, not as a name: there may be no kvbench to find it in
         try:
-            import kvbench
+            from kvbench.runs.version import __version__ as there
         except ImportError:
             return None
-        return kvbench.__version__
+        return there
 
     affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
     asked = [ray.remote(version).options(num_cpus=0, scheduling_strategy=affinity(node["NodeID"], soft=False)).remote() for node in nodes]
     for node, found in zip(nodes, ray.get(asked), strict=True):
-        if found != kvbench.__version__:
+        if found != __version__:
             there = "no kvbench" if found is None else f"kvbench {found}"
             where = f"--ray: node {node['NodeManagerAddress']}"
-            raise UsageError(f"{where} has {there}, this is {kvbench.__version__}; install the same version on every node")
+            raise UsageError(f"{where} has {there}, this is {__version__}; install the same version on every node")
     return {node["NodeID"]: node["Resources"]["CPU"] for node in nodes}
 
 

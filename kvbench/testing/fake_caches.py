@@ -6,7 +6,7 @@ from array import array
 
 from kvbench.runners.profiles import VLLM
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, Capacity, Footprint, TierTokens
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, CacheSizes, Footprint, TierTokens
 from kvbench.testing.fake_script import Script
 
 CHUNK_TOKENS = 256
@@ -32,7 +32,7 @@ class FakeCaches:
             assert VLLM.device is not None
             assert VLLM.host is not None
             host_tokens = script.host_tokens if script.tier_answers else None
-            sizes = Capacity(script.pool_tokens, script.block_size, host_tokens, CHUNK_TOKENS)
+            sizes = CacheSizes(script.pool_tokens, script.block_size, host_tokens, CHUNK_TOKENS)
             self._simulator = BlockSimulator(VLLM.device, VLLM.host, sizes)
 
     def read(self, prompt: list[int], output_tokens: int, salt: str = "") -> TierTokens:

@@ -10,24 +10,22 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import httptools
 
 from kvbench.errors import UsageError
+from kvbench.testing.fake_limits import accept
+from kvbench.testing.fake_protocol import Refusal, read
 from kvbench.testing.fake_script import MODEL
-from kvbench.testing.fake_stream import Answer, Ask, Write, answer, error_body, frames, whole
-
-if TYPE_CHECKING:
-    from kvbench.testing.fake_server import FakeServer, Truth
-
-MAX_MODEL_LEN = 131072
+from kvbench.testing.fake_state import FakeState, Truth
+from kvbench.testing.fake_stream import Answer, Ask, Write, answer, error_body, error_event, frames, whole
 
 
 class FakeConnection(asyncio.Protocol):
     """One client's socket: reads requests, plays answers."""
 
-    def __init__(self, server: FakeServer) -> None:
+    def __init__(self, server: FakeState) -> None:
         self._server = server
         self._timer: asyncio.TimerHandle | None = None
         self._ask: Ask | None = None
@@ -111,7 +109,7 @@ class FakeConnection(asyncio.Protocol):
             return
         route = _ROUTES.get((method, path))
         if route is None:
-            self._reply(404, error_body(404, f"{method} {path}: not found"))
+            self._reply(*_no_route(path))
             return
         try:
             self._reply(*route(self._server, query, self._body))
@@ -130,9 +128,13 @@ class FakeConnection(asyncio.Protocol):
         server, script = self._server, self._server.script
         server.bodies.append(self._body)
         try:
-            ask = Ask.read(self._body, self._headers.get("x-request-id", f"request-{server.requests}"))
+            asked = read(self._body, self._headers.get("content-type", ""))
+            ask = accept(asked, self._headers.get("x-request-id", f"request-{server.requests}"), script)
             truth, fault, cached_tokens = server.admit(ask, self._read_s)
-        except (ValueError, TypeError, UsageError) as error:
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return
+        except (UsageError, OverflowError) as error:  # too long for the pool; a token id of more than 63 bits
             self._reply(400, error_body(400, str(error)))
             return
         if fault == "status":
@@ -147,6 +149,16 @@ class FakeConnection(asyncio.Protocol):
             server.ended(ask, "length")
         else:
             self._play(ask, truth, answer(script, ask, fault, cached_tokens))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer with the refusal, in the stream if vLLM had begun one."""
+        body = error_body(refusal.status, str(refusal), refusal.kind, refusal.param) if refusal.kind else _detail(str(refusal))
+        if not refusal.in_stream:
+            self._reply(refusal.status, body)
+            return
+        for frame in frames(Answer([Write(0.0, error_event(body), 0)], "end"), self._server.script):
+            self._transport.write(frame.data)
+        self._after_answer()
 
     def _play(self, ask: Ask, truth: Truth, planned: Answer) -> None:
         self._ask, self._truth, self._ends = ask, truth, planned.ends
@@ -219,11 +231,21 @@ class FakeConnection(asyncio.Protocol):
 Reply = tuple[int, bytes] | tuple[int, bytes, str]
 
 
+def _detail(message: str) -> bytes:
+    """An error that vLLM leaves to its web framework."""
+    return json.dumps({"detail": message}).encode()
+
+
+def _no_route(path: str) -> tuple[int, bytes]:
+    known = path == "/v1/completions" or any(path == other for _, other in _ROUTES)
+    return (405, _detail("Method Not Allowed")) if known else (404, _detail("Not Registry"))
+
+
 def _as_json(value: object, status: int = 200) -> Reply:
     return status, json.dumps(value).encode()
 
 
-def _clear_cache(server: FakeServer, _: str, body: bytes) -> Reply:
+def _clear_cache(server: FakeState, _: str, body: bytes) -> Reply:
     tier = json.loads(body or b"{}").get("tier", "l1")
     if tier != "l1":
         return _as_json({"detail": f"tier {tier!r} not supported; only 'l1'"}, 400)
@@ -231,20 +253,20 @@ def _clear_cache(server: FakeServer, _: str, body: bytes) -> Reply:
     return _as_json({"status": "ok", "cleared": {"tier": "l1"}})
 
 
-def _models(server: FakeServer, _: str, __: bytes) -> Reply:
-    model = {"id": MODEL, "object": "model", "owned_by": "vllm", "root": MODEL, "max_model_len": MAX_MODEL_LEN}
-    return _as_json({"object": "list", "data": [model]})
+def _models(server: FakeState, _: str, __: bytes) -> Reply:
+    model = {"id": MODEL, "object": "model", "owned_by": "vllm", "root": MODEL}
+    return _as_json({"object": "list", "data": [model | {"max_model_len": server.script.max_model_len}]})
 
 
-def _change(change: Callable[[FakeServer, dict[str, Any]], None]) -> Callable[[FakeServer, str, bytes], Reply]:
-    def route(server: FakeServer, _: str, body: bytes) -> Reply:
+def _change(change: Callable[[FakeState, dict[str, Any]], None]) -> Callable[[FakeState, str, bytes], Reply]:
+    def route(server: FakeState, _: str, body: bytes) -> Reply:
         change(server, json.loads(body or b"{}"))
         return _as_json({})
 
     return route
 
 
-_ROUTES: dict[tuple[str, str], Callable[[FakeServer, str, bytes], Reply]] = {
+_ROUTES: dict[tuple[str, str], Callable[[FakeState, str, bytes], Reply]] = {
     ("GET", "/health"): lambda server, _, __: (200 if server.script.healthy else 503, b"", "text/plain"),
     ("GET", "/version"): lambda _, __, ___: _as_json({"version": "0.32.0"}),
     ("GET", "/v1/models"): _models,

@@ -54,6 +54,8 @@ class Script:
     keep_alive: bool = _says(True, "Whether connections stay open; else each answer says that it is the last.")
     close_idle_s: float | None = _says(None, "A connection is closed so long after an answer, without a word in advance.")
     api_key: str = _says("", "What /v1 asks for, as vLLM started with --api-key.")
+    max_model_len: int = _says(131072, "Tokens of a prompt and its output together; a longer prompt is refused, a longer output is cut.")
+    vocabulary: int | None = _says(None, "Size of the vocabulary; a prompt with a token id from this number on is refused.")
     fault: str = _says("", "What goes wrong, if anything does.")
     fault_after: int = _says(0, "Tokens before the fault.")
     fault_every: int = _says(1, "Only every so-manyth request has the fault.")

@@ -26,32 +26,6 @@ class Ask:
     stream: bool
     cache_salt: str = ""
 
-    @classmethod
-    def read(cls, body: bytes, request_id: str) -> Ask:
-        """Read a completion request.
-
-        Raises:
-            ValueError: not JSON, or not a completion with token ids for a prompt.
-        """
-        values = json.loads(body)
-        if not isinstance(values, dict):
-            raise ValueError("a completion request is a JSON object")
-        prompt, options = values.get("prompt"), values.get("stream_options") or {}
-        if not isinstance(prompt, list) or not prompt or not all(isinstance(token, int) for token in prompt):
-            raise ValueError("prompt: a list of token ids is expected")
-        usage = bool(options.get("include_usage"))
-        return cls(
-            request_id,
-            str(values.get("model")),
-            prompt,
-            int(values.get("max_tokens", 16)),
-            usage,
-            usage and bool(options.get("continuous_usage_stats")),
-            bool(values.get("return_token_ids")),
-            bool(values.get("stream")),
-            str(values.get("cache_salt", "")),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -124,19 +98,27 @@ def whole(ask: Ask, cached_tokens: int) -> bytes:
     return json.dumps({**_head(ask), "choices": [choice], "usage": _usage(ask, ask.tokens, cached_tokens)}).encode()
 
 
-_ERROR = {"error": {"message": "the script says so", "type": "InternalServerError", "param": None, "code": 500}}
+KINDS = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError", 503: "ServiceUnavailableError"}
+"""What vLLM calls an error of this status."""
+
+
+def error_body(status: int, message: str, kind: str | None = None, param: str | None = None) -> bytes:
+    """An error as vLLM words it; ``kind``: its ``type``, if it is not the one of its status."""
+    kind = kind or KINDS.get(status, "Error")
+    return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": status}}).encode()
+
+
+def error_event(body: bytes) -> bytes:
+    """An error within a stream, and the stream's end."""
+    return b"data: " + body + b"\n\ndata: [DONE]\n\n"
+
 
 _FAULTY = {
-    "error": f"data: {json.dumps(_ERROR)}\n\ndata: [DONE]\n\n".encode(),
+    "error": error_event(error_body(500, "the script says so")),
     "garbage": b"data: \x00\xfe\xffthis is not JSON\n\n",
     "truncate": b'data: {"id": "x", "choices": [{"index": 0, "te\n\n',
     "cut": b'data: {"id": "x", "choices": [{"index": 0, "te',
 }
-
-
-def error_body(status: int, message: str) -> bytes:
-    """An error as vLLM words it."""
-    return json.dumps({"error": {"message": message, "type": "Error", "param": None, "code": status}}).encode()
 
 
 def _joined(writes: list[Write]) -> Iterator[Write]:

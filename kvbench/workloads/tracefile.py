@@ -92,17 +92,17 @@ class TraceFile:
             else:
                 yield _hashed_request(line, time, self.block_tokens)
 
-    def _lines(self) -> Iterator[_Line]:
+    def _lines(self) -> Iterator[_TraceLine]:
         """The objects of the file; blank lines hold none."""
         try:
             with self.path.open("rb") as file:
                 for number, text in enumerate(file, start=1):
                     if text.strip():
-                        yield _Line(self.path, number, _parse(self.path, number, text))
+                        yield _TraceLine(self.path, number, _parse(self.path, number, text))
         except OSError as error:
             raise UsageError(f"--trace {self.path}: cannot be read ({error.strerror})") from None
 
-    def _time(self, line: _Line) -> float | None:
+    def _time(self, line: _TraceLine) -> float | None:
         """The line's time in seconds."""
         if not self.has_times:
             if "timestamp" in line.values:
@@ -117,7 +117,7 @@ class TraceFile:
             raise line.fault(f"timestamp {_shown(value)} is not in milliseconds, or beyond the year 5000")
         return float(value) if self.block_tokens is None else value / 1000
 
-    def _own_request(self, line: _Line, time: float | None) -> TracedRequest:
+    def _own_request(self, line: _TraceLine, time: float | None) -> TracedRequest:
         tokens = self._tokens(line)
         if not tokens:
             raise line.fault("the prompt holds no token")
@@ -126,7 +126,7 @@ class TraceFile:
         name = next((name for name in ("output_tokens", "max_tokens") if line.values.get(name) is not None), None)
         return TracedRequest(line.number, time, len(tokens), None if name is None else line.integer(name, 0), tokens)
 
-    def _tokens(self, line: _Line) -> list[int]:
+    def _tokens(self, line: _TraceLine) -> list[int]:
         """The token ids of a request of the user's own."""
         given = [name for name in CONTENTS if name in line.values]
         if len(given) != 1:
@@ -140,7 +140,7 @@ class TraceFile:
             raise line.fault(f"prompt is a text, not {_shown(text)}")
         return self._text.prompt(text)
 
-    def _conversation(self, line: _Line) -> list[int]:
+    def _conversation(self, line: _TraceLine) -> list[int]:
         messages = line.values["messages"]
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise line.fault(f"messages is a list of objects with role and content, not {_shown(messages)}")
@@ -150,7 +150,7 @@ class TraceFile:
             raise line.fault(str(error)) from None
 
 
-def _hashed_request(line: _Line, time: float | None, size: int) -> TracedRequest:
+def _hashed_request(line: _TraceLine, time: float | None, size: int) -> TracedRequest:
     """A request of Mooncake's format, in blocks of ``size`` tokens."""
     length, ids = line.integer("input_length", 1), line.integers("hash_ids", MOST_ID)
     needed = -(-length // size)
@@ -166,7 +166,7 @@ def _hashed_request(line: _Line, time: float | None, size: int) -> TracedRequest
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TraceLine:
     """One line of the file as an object, and how its faults are said."""
 
     file: Path

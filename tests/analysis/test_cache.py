@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from kvbench.analysis.cache import sources
-from kvbench.analysis.run_info import read_setup
+from kvbench.analysis.run_info import read_run_info
 from kvbench.summary.summary import summarise
 from tests.made import Answer, Made, cyclic
 
-SETUP = read_setup(Made().manifest())
+INFO = read_run_info(Made().manifest())
 
 
 def test_tokens_of_the_default_run_are_the_known_values(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_repeat_cut_short_is_left_out_of_the_tokens(tmp_path: Path) -> None:
 )
 def test_source(device: float, host: float, computed: float, name: str) -> None:
     row = pd.DataFrame({"device": [device], "host": [host], "computed": [computed]}, dtype="float64")
-    assert sources(row, SETUP).tolist() == [name]
+    assert sources(row, INFO).tolist() == [name]
 
 
 def test_rows_by_source(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from kvbench.analysis.logfile import parse_map, read_logs
+from kvbench.analysis.pass_rows import PassRow
 from kvbench.cli.main import main
+from kvbench.drawing.layout import TERMINAL
 from kvbench.errors import UsageError
 from kvbench.reports import tables, terminal
-from kvbench.reports.layout import TERMINAL
-from kvbench.summary.summary import PassRow, Summary, summarise
+from kvbench.summary.summary import Summary, summarise
 from tests.made import Answer, Made, cyclic
 
 SOURCE_001 = Path(__file__).parent.parent / "data" / "source_001.csv"

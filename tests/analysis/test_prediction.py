@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.prediction import Foreseen
 from kvbench.reports import markdown, tabular, terminal
 from kvbench.runs.records import PassRecord, RequestError, RequestRecord
 from kvbench.runs.run_folder import Run
-from kvbench.summary.summary import PassRow, Summary, summarise
+from kvbench.summary.summary import Summary, summarise
 from kvbench.summary.validity import check
 from tests.made import PROMPT, Answer, Made, Script, cyclic
 

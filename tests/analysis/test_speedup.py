@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.speedup import FirstRead
 from kvbench.experiments.tiers.sentences import unsteady
-from kvbench.summary.summary import PassRow, Summary, summarise
+from kvbench.summary.summary import Summary, summarise
 from tests.made import Answer, Made, Script, cyclic
 
 # Source 001's table: p50 and mean of ten requests, by arm and pass.

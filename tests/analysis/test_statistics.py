@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvbench.analysis.latency import P90_NEEDS, P99_NEEDS, pass_seconds, statistics
+from kvbench.analysis.latency import pass_seconds
+from kvbench.analysis.pass_rows import PassRow
+from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS, statistics
 from kvbench.runs.records import RequestError, RequestRecord
 from kvbench.runs.run_folder import read_run
-from kvbench.summary.summary import PassRow, Summary, summarise
+from kvbench.summary.summary import Summary, summarise
 from tests.made import NAMES, Answer, Made, cyclic
 
 

@@ -172,7 +172,7 @@ def test_debug_shows_the_traceback(session: FakeSession, capsys: Captured, monke
         (["run", "--dosc", "3"], "No such option: --dosc (Possible options: --disk, --docs, --vocab)"),
         (["run", "--docs"], "Option '--docs' requires an argument"),
         (["run", "cyclic", "again"], "unexpected extra argument"),
-        (["run", "square"], "EXPERIMENT: Input should be 'cyclic', 'trace', 'pressure', 'fragmentation' or 'sharing' (got 'square')"),
+        (["run", "square"], "EXPERIMENT: Input should be 'cyclic', 'trace', 'pressure', 'sharing' or 'fragmentation' (got 'square')"),
         (["run", "--docs", "-1"], "--docs: Input should be greater than or equal to 1, or 'auto' (got '-1')"),
         (["run", "--docs", "many"], "--docs: Input should be a valid integer"),
         (["run", "--docs", ""], "--docs: Input should be a valid integer"),

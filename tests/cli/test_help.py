@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,8 +10,9 @@ import pytest
 from typer.core import TyperCommand
 
 from kvbench.cli.main import COMMANDS, main
-from kvbench.config.run import RunConfig
 from kvbench.config.settings import flag
+from kvbench.experiments.composed import compose
+from kvbench.experiments.registry import experiments
 
 LOADED = {command.name: command.load() for command in COMMANDS}
 
@@ -56,32 +58,63 @@ def test_the_first_help_lists_the_commands_with_their_own_first_line(capsys: pyt
         assert first in text
 
 
-def test_run_has_an_option_for_every_field_in_its_panel(capsys: pytest.CaptureFixture[str]) -> None:
-    text = help_of(capsys, "run")
-    panels = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert panels == [
-        "Arguments",
-        "Workload",
-        "Requests at once",
-        "Model and pool",
-        "Host tier",
-        "Engine",
-        "Simulator",
-        "vLLM server",
-        "Times",
-        "Run",
-        "Output",
-        "Other",
-    ]
-    for name, setting in RunConfig.settings().items():
-        section = text.split(f"\n{'Arguments' if name == 'experiment' else setting.panel}:\n")[1].split("\n\n")[0]
-        assert f"  {flag(name)} " in section
-        words = " ".join(section.split())
-        assert str(RunConfig.model_fields[name].description) in words
+SCREENS = 2 * 24
+RUNS = [(name, runner) for name, item in experiments().items() for runner in item.runners]
+
+
+def options_in(text: str) -> dict[str, str]:
+    """The words of each option that help shows, by how it is spelled; those of the command itself left out."""
+    shown = re.split(r"\n(?=  --)", text.partition("\nOutput:\n")[0])
+    return {part.split()[0]: " ".join(part.split("\n\n")[0].split()) for part in shown if part.lstrip().startswith("--")}
+
+
+def applying(experiment: str, runner: str) -> set[str]:
+    kind = compose(experiment, runner)
+    return {flag(name) for name, item in kind.settings().items() if item.runners is None or runner in item.runners} - {"EXPERIMENT"}
+
+
+def test_the_help_of_run_lists_the_experiments_with_a_sentence_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    words = " ".join(help_of(capsys, "run").split())
+    for name, item in experiments().items():
+        assert f"{name} {item.sentence} {item.example}" in words
+
+
+@pytest.mark.parametrize("experiment", experiments())
+def test_the_help_of_an_experiment_is_two_screens_of_its_common_options(capsys: pytest.CaptureFixture[str], experiment: str) -> None:
+    text = help_of(capsys, "run", experiment)
+    lines = text.rstrip("\n").splitlines()
+    assert len(lines) <= SCREENS
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].strip() == experiments()[experiment].example
+    own = experiments()[experiment].options
+    basic = {flag(name) for name, setting in own.settings().items() if setting.basic} - {"EXPERIMENT"}
+    assert set(options_in(text)) == basic
+    assert len(basic) >= 8
+
+
+@pytest.mark.parametrize(("experiment", "runner"), RUNS)
+def test_with_a_runner_help_shows_all_that_apply_to_both(capsys: pytest.CaptureFixture[str], experiment: str, runner: str) -> None:
+    shown = options_in(help_of(capsys, "run", experiment, "--runner", runner))
+    assert set(shown) == applying(experiment, runner)
+    for name, field in compose(experiment, runner).model_fields.items():
+        if flag(name) in shown:
+            assert str(field.description) in shown[flag(name)]
+
+
+@pytest.mark.parametrize("experiment", experiments())
+def test_help_all_shows_all_that_apply_to_the_experiment_in_panels(capsys: pytest.CaptureFixture[str], experiment: str) -> None:
+    assert main(["run", experiment, "--help-all"]) == 0
+    text = capsys.readouterr().out
+    runners = experiments()[experiment].runners
+    assert set(options_in(text)) == set().union(*(applying(experiment, runner) for runner in runners))
+    for runner in runners:
+        for name, setting in compose(experiment, runner).settings().items():
+            if flag(name) in applying(experiment, runner):
+                assert f"  {flag(name)} " in text.split(f"\n{setting.panel}:\n")[1].split("\n\n")[0]
 
 
 def test_help_states_units_ranges_choices_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    words = " ".join(help_of(capsys, "run").split())
+    words = " ".join(help_of(capsys, "run", "cyclic", "--runner", "engine").split())
     assert "Length of each document. [tokens; 1 to 10,000,000; default: 5,011]" in words
     assert "[same|vary; default: same]" in words
     assert "[default: sequential,repeat,reverse]" in words

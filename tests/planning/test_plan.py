@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvbench.cli.run import build as build_run
-from kvbench.config.study import DEFAULT_KV_TOKENS
+from kvbench.config.common import DEFAULT_KV_TOKENS
 from kvbench.errors import RunFailed, UsageError
 from kvbench.experiments.composed import all_fields, load_config
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS
@@ -21,7 +21,7 @@ from kvbench.planning.result import Plan
 from kvbench.runners.base import ClosedLoop, as_source
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import read_manifest, read_run, set_status
 from kvbench.session import session
@@ -57,7 +57,7 @@ def test_the_passes_are_those_that_a_run_carries(profile: str) -> None:
     workload = make_cyclic(config, DEFAULT_DOCS, 2048, Path("none"))
     rates = Rates(8700.0, 570_000.0, 30.0)
     for arm, host in (("none", None), ("cpu", made.host.tokens)):
-        predictor = Predictor(PROFILES[profile], Capacity(DEFAULT_KV_TOKENS, 16, host, 256), rates)
+        predictor = Predictor(PROFILES[profile], CacheSizes(DEFAULT_KV_TOKENS, 16, host, 256), rates)
         for row, item in zip([row for row in made.passes if row.arm == arm], workload.passes, strict=True):
             expected = predictor.predict(as_source(workload.requests(arm, 0, item)), ClosedLoop(1)).to_json()
             assert (row.device, row.host or 0, row.computed) == (expected["device"], expected["host"], expected["computed"])

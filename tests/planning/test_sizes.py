@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvbench.errors import UsageError
 from kvbench.experiments.cyclic.workload import Cyclic, make_cyclic
 from kvbench.planning.config import PlanConfig
-from kvbench.planning.sizes import smallest, smallest_hosts, smallest_pools
+from kvbench.planning.curve import curve
+from kvbench.planning.sizes import Pools, smallest, smallest_hosts, smallest_pools
 from kvbench.planning.study import PlannedPass, Study, make_study
-from kvbench.runners.profiles import PROFILES
+from kvbench.runners.profiles import ENGINE, PROFILES, Profile
 from kvbench.runners.simulator.simulator import Footprint
 from kvbench.workloads.passes import Pass
+from tests.runners.policies import registered
 
 BLOCK_PROFILES = ("engine", "vllm")
 
@@ -79,6 +84,36 @@ def test_nothing_is_read_again() -> None:
 
 def test_everything_fits_and_no_tier_is_needed() -> None:
     assert smallest_hosts(study("engine"), 4000).hits_everything == 0
+
+
+@pytest.fixture
+def fifo() -> Iterator[Profile]:
+    """kvbench's own engine with first in, first out in both tiers."""
+    assert ENGINE.device is not None
+    assert ENGINE.host is not None
+    with registered():
+        yield replace(ENGINE, device=replace(ENGINE.device, policy="fifo"), host=replace(ENGINE.host, policy="fifo"))
+
+
+def test_sizes_are_not_searched_under_a_policy_without_inclusion(fifo: Profile) -> None:
+    workload = make_cyclic(PlanConfig.model_validate({}), 3, 2048, Path("none"))
+    planned = make_study(fifo, workload, 16, 256)
+    with pytest.raises(UsageError, match=r"^the device pool evicts by fifo, .* \(no inclusion property\), .*; use policy lru, or simulate"):
+        smallest_pools(planned)
+    with pytest.raises(UsageError, match=r"^the host tier evicts by fifo, "):
+        smallest_hosts(planned, planned.smallest_pool)
+    of_tier = make_study(replace(fifo, device=ENGINE.device), workload, 16, 256)
+    assert smallest_pools(of_tier) == smallest_pools(make_study(ENGINE, workload, 16, 256))
+    with pytest.raises(UsageError, match=r"^the host tier evicts by fifo, "):
+        smallest_hosts(of_tier, of_tier.smallest_pool)
+
+
+def test_a_curve_is_simulated_size_by_size_under_any_policy(fifo: Profile) -> None:
+    planned = make_study(fifo, make_cyclic(PlanConfig.model_validate({}), 3, 2048, Path("none")), 16, 256)
+    rows = curve(planned, planned.smallest_pool, Pools(None, None), 0, None, 1, (1, planned.roomy_pool * 16))
+    prompt = sum(footprint.prompt_tokens for footprint in planned.footprints)
+    assert {row.lru_rate for row in rows} == {planned.read(row.pool.units, None).device_hits / prompt for row in rows}
+    assert rows[-1].lru_rate == rows[-1].best_rate
 
 
 @given(st.integers(0, 100), st.integers(0, 100))

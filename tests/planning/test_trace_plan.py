@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kvbench.planning.trace_plan
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.planning.config import PlanConfig
@@ -20,8 +22,8 @@ from kvbench.planning.trace_plan import TracePlan, plan_trace
 from kvbench.planning.trace_tiers import read_tiers
 from kvbench.reports import trace_plan as reports
 from kvbench.reports.trace_plots import trace_plots
-from kvbench.runners.profiles import PROFILES
-from kvbench.runners.simulator.simulator import Capacity, PromptSimulator, TierTokens
+from kvbench.runners.profiles import ENGINE, PROFILES
+from kvbench.runners.simulator.simulator import CacheSizes, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.trace import Prompts, Trace
 from tests.traces import EXCERPT, hashed, mooncake_file, read_trace, write_trace
@@ -99,6 +101,14 @@ def test_token_ids_are_cut_into_blocks(tmp_path: Path) -> None:
     assert [list(ids) for ids in blocks.requests()] == [[0, 1, 2], [0, 1, 2], [0, 1, 3]]
 
 
+def test_a_profile_of_another_policy_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ENGINE.device is not None
+    fifo = replace(ENGINE, device=replace(ENGINE.device, policy="fifo"))
+    monkeypatch.setattr(kvbench.planning.trace_plan, "PROFILES", {"engine": fifo})
+    with pytest.raises(UsageError, match=r"^profile engine evicts by fifo, .* stack distances, which are lru's; use policy lru"):
+        plan(EXCERPT, profile="engine")
+
+
 # Two tiers, against the same prompts read token by token.
 
 Prompt = tuple[list[int], int, int]
@@ -146,7 +156,7 @@ def test_tiers_are_what_the_simulator_reads_token_by_token(
     expected: dict[str, list[TierTokens | None]] = {}
     room = pool // block_size - rules.device.reserved_blocks
     for arm, tier in (("none", None), ("cpu", host)):
-        simulator = PromptSimulator(rules.device, rules.host, Capacity(pool, block_size, tier, chunk_blocks * block_size))
+        simulator = PromptSimulator(rules.device, rules.host, CacheSizes(pool, block_size, tier, chunk_blocks * block_size))
         expected[arm] = [
             simulator.read(made[index], output) if -(-(len(made[index]) + output - 1) // block_size) <= room else None
             for index, output in enumerate(outputs)

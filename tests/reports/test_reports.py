@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kvbench.analysis.prediction import Agreement, Difference
-from kvbench.reports import layout, markdown, tables, tabular, terminal
+from kvbench.drawing import layout
+from kvbench.reports import markdown, tables, tabular, terminal
 from kvbench.runs.records import RequestError
 from kvbench.summary.summary import Summary, summarise
 from tests.made import Answer, Made, cyclic

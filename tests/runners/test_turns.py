@@ -15,7 +15,8 @@ import torch
 from kvbench.analysis.request_table import FIELDS, request_frame
 from kvbench.experiments.composed import load_config
 from kvbench.runners.base import Clock, ClosedLoop, FollowUp, ListSource, OpenLoop, Pace, Request, RequestSource, as_source
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.model.model import Model, load_model
 from kvbench.runners.engine.runner import EngineRunner
 from kvbench.runners.http.client import Client, Patience, SendReport
@@ -24,7 +25,7 @@ from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.profiles import ENGINE
 from kvbench.runners.simulator.prediction import Predictor, in_order
 from kvbench.runners.simulator.runner import SimulatorRunner
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, Capacity
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, CacheSizes
 from kvbench.runs.rates import Rates
 from kvbench.runs.records import RequestRecord, digest
 from kvbench.runs.run_folder import Run, read_run
@@ -124,7 +125,7 @@ def test_what_comes_after_several_answers_waits_for_all_and_holds_the_first(mode
 
 def simulated(source: Talks, pace: Pace, rates: Rates | None = None) -> list[RequestRecord]:
     records: list[RequestRecord] = []
-    SimulatorRunner(Predictor(ENGINE, Capacity(256, BLOCK), rates)).run_pass(source, pace, records.append)
+    SimulatorRunner(Predictor(ENGINE, CacheSizes(256, BLOCK), rates)).run_pass(source, pace, records.append)
     return records
 
 
@@ -154,7 +155,7 @@ def test_simulated_turns_come_when_the_pause_is_over() -> None:
 
 @pytest.mark.parametrize(("sessions", "pause_s", "exact"), [(3, 0.0, True), (1, 0.5, True), (2, 0.5, False)])
 def test_a_prediction_is_exact_where_no_pause_lets_another_go_first(sessions: int, pause_s: float, exact: bool) -> None:
-    assert Predictor(ENGINE, Capacity(256, BLOCK)).predict(talks(sessions, pause_s), ClosedLoop(1)).exact == exact
+    assert Predictor(ENGINE, CacheSizes(256, BLOCK)).predict(talks(sessions, pause_s), ClosedLoop(1)).exact == exact
 
 
 # The client.

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from kvbench.cli import progress
 from kvbench.cli.main import main
-from kvbench.compare.baseline import reduce
-from kvbench.compare.comparison import compare
+from kvbench.comparison.baseline import reduce
+from kvbench.comparison.compare import compare
 from kvbench.errors import Interrupted, RunFailed, UsageError
 from kvbench.experiments.cyclic.controls import control_configs
 from kvbench.reports import markdown, tabular, terminal
 from kvbench.runs.records import RequestRecord
-from kvbench.runs.run_folder import CONTROLS, Run, control_folder, read_run
+from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, Run, control_folder, read_run
 from kvbench.session import session
 from kvbench.session.watcher import Silent
 from kvbench.summary import controls
@@ -246,7 +246,7 @@ def test_controls_read_what_the_pool_holds_and_are_else_the_run(pool: int, block
         assert loaded(None, control.resolved()).resolved() == control.resolved()
     few = {**manifest, "workload": {"documents": 1}}
     assert [control.docs for control in control_configs(config, few).values()] == [1, 1]
-    assert control_configs(loaded(None, {"controls": True}), manifest)["fits"].repeats == controls.LEAST_REPEATS
+    assert control_configs(loaded(None, {"controls": True}), manifest)["fits"].repeats == LEAST_CONTROL_REPEATS
 
 
 # Whole runs.

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kvbench.analysis.logfile import read_logs
-from kvbench.analysis.request_table import request_frame
-from kvbench.analysis.run_info import read_setup
+from kvbench.experiments.readings import view_of
 from kvbench.reports import markdown, tabular, terminal
 from kvbench.runs.records import RequestError, RequestRecord
 from kvbench.runs.run_folder import Run
@@ -33,7 +32,7 @@ DEFAULT = [
 
 
 def found(run: Run) -> list[str]:
-    return list(limits(run, request_frame(run), read_setup(run.manifest)))
+    return list(limits(view_of(run)))
 
 
 def changed(run: Run, part: str, **fields: Any) -> Run:
@@ -153,10 +152,10 @@ def test_a_prediction_has_the_limits_of_its_workload_alone(run: Run) -> None:
 
 def test_a_trace_at_another_pace_says_so(run: Run) -> None:
     trace = {"trace": "trace.jsonl", "left_out": 0, "prompt_tokens": 50_250, "output_tokens": 80, "span_s": 60.0}
-    replayed = changed(run, "workload", **trace)
+    replayed = changed(changed(run, "workload", **trace), "config", experiment="trace")
     assert not any("pace" in limit for limit in found(replayed))
     assert "the trace at its own pace: it was replayed 10 times as fast (--speedup)" in found(changed(replayed, "config", speedup=10.0))
-    closed = changed(run, "workload", **{**trace, "span_s": None})
+    closed = changed(replayed, "workload", span_s=None)
     assert any("the trace at its own times" in limit for limit in found(closed))
 
 

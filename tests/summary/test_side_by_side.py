@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 import pytest
 
 from kvbench.cli.main import main
+from kvbench.drawing.themed import standalone
 from kvbench.errors import UsageError
 from kvbench.reports.curve import axis_of, curve
-from kvbench.reports.themed import standalone
 from kvbench.runs.sweep_folder import Point, Sweep, SweepFolder
 from kvbench.summary.side_by_side import OneRun, SideBySide, side_by_side
 from tests.made import Answer, Made, cyclic

@@ -21,6 +21,7 @@ from kvbench.runners.vllm.lmcache_status import await_stores, read_status
 from kvbench.testing.fake_counters import COUNTERS, GAUGES, LABELLED
 from kvbench.testing.fake_script import FAULTS, Script
 from kvbench.testing.fake_server import FakeServer, main, serving
+from tests.runners.vllm.refused import BEYOND, CASES, NO_ROUTE, SCRIPT, Case, send
 
 DATA = Path(__file__).parent.parent / "runners" / "vllm" / "data"
 
@@ -192,7 +193,9 @@ def test_counters_can_be_told_to_lie(http: httpx.Client) -> None:
 def test_what_it_says_of_itself(http: httpx.Client) -> None:
     with serving() as server:
         model = KIND.served_model(http, server.url)
-        assert (model.name, model.version) == ("fake", "0.32.0")
+        assert (model.name, model.version, model.max_tokens) == ("fake", "0.32.0", 131072)
+        server.take_script({"max_model_len": 64})
+        assert KIND.served_model(http, server.url).max_tokens == 64
         assert http.get(f"{server.url}/health").status_code == 200
         server.script = Script(healthy=False)
         assert http.get(f"{server.url}/health").status_code == 503
@@ -219,16 +222,64 @@ def test_an_answer_without_a_stream_is_whole(http: httpx.Client) -> None:
     assert answer["usage"]["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"prompt": "text"}', b'{"prompt": []}', b'{"prompt": [1], "max_tokens": "x"}'])
-def test_a_request_it_cannot_serve_is_refused(http: httpx.Client, body: bytes) -> None:
+@pytest.fixture(scope="module")
+def strict() -> Iterator[FakeServer]:
+    with serving(SCRIPT) as server:
+        yield server
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_it_refuses_what_vllm_refuses_and_serves_what_it_serves(http: httpx.Client, strict: FakeServer, case: Case) -> None:
+    seen, text = send(http, strict.url, case)
+    assert seen == case.seen()
+    assert case.says in text
+
+
+@pytest.mark.parametrize("case", BEYOND, ids=lambda case: case.name)
+def test_what_it_cannot_serve_is_refused_by_name(http: httpx.Client, strict: FakeServer, case: Case) -> None:
+    seen, text = send(http, strict.url, case)
+    assert (seen.status, seen.kind) == (501, "NotImplementedError")
+    assert text.startswith("the scripted server cannot serve ")
+
+
+@pytest.mark.parametrize(("method", "path", "status", "detail"), NO_ROUTE)
+def test_a_path_that_is_none_is_answered_as_vllm_does(
+    http: httpx.Client, strict: FakeServer, method: str, path: str, status: int, detail: str
+) -> None:
+    answer = http.request(method, f"{strict.url}{path}")
+    assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+
+
+def test_a_refusal_is_counted_nowhere_and_leaves_the_connection_open(http: httpx.Client) -> None:
+    with serving(SCRIPT) as server:
+        for stream in (False, True):
+            assert "out of vocabulary" in complete(http, server, [5000], stream=stream).text
+        assert complete(http, server, [1]).status_code == 200
+        assert (server.connections_made, server.requests) == (1, 1)
+        assert KIND.scrape(http, server.url).counters["prompt_tokens"] == 1
+
+
+def test_without_a_vocabulary_any_id_is_served_that_vllm_could_hold(http: httpx.Client) -> None:
+    with serving(Script(pool_tokens=64)) as server:
+        assert complete(http, server, [2**63 - 1]).status_code == 200
+        assert complete(http, server, [2**63]).status_code == 400
+
+
+def test_a_truncated_prompt_keeps_the_side_that_is_named(http: httpx.Client) -> None:
     with serving() as server:
-        assert http.post(f"{server.url}/v1/completions", content=body).status_code == 400
+
+        def kept(**more: Any) -> list[int]:
+            answer = complete(http, server, [1, 2, 3], truncate_prompt_tokens=2, return_token_ids=True, stream=True, **more)
+            ids: list[int] = json.loads(answer.text.split("\n\n")[0][6:])["choices"][0]["prompt_token_ids"]
+            return ids
+
+        assert (kept(), kept(truncation_side="left"), kept(truncation_side="right")) == ([2, 3], [2, 3], [1, 2])
 
 
 def test_a_prompt_that_fits_no_pool_is_refused(http: httpx.Client) -> None:
     with serving(Script(pool_tokens=64)) as server:
         answer = complete(http, server, list(range(100)))
-        assert (answer.status_code, server.truth) == (400, {})
+        assert (answer.status_code, answer.json()["error"]["type"], server.truth) == (400, "BadRequestError", {})
 
 
 def test_a_script_with_a_fault_that_is_none_is_refused(http: httpx.Client) -> None:

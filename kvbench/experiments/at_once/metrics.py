@@ -1,4 +1,4 @@
-"""What experiments of requests at once have in common: rates, counters, outputs that are compared, and the pool's use step by step."""
+"""What experiments of requests at once have in common: rates, counters, and outputs that are compared."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from kvbench.runs.run_folder import Run, read_usage
-
 Line = Mapping[str, Any]
-PassKey = tuple[str, int, int]
-"""Arm, repeat and pass index."""
 
 
 def output_rates(requests: Iterable[Line], passes: Iterable[Line]) -> dict[int, float]:
@@ -34,18 +30,3 @@ def counted(passes: Sequence[Line]) -> dict[str, int]:
 def digests_known(line: Line, other: Line) -> bool:
     """Whether the outputs of two requests can be compared."""
     return line.get("output_digest") is not None and other.get("output_digest") is not None
-
-
-def usage_by_pass(run: Run) -> dict[PassKey, list[Line]]:
-    """The pool's use after each step; the steps of a pass lie between its first send and its last end."""
-    spans: dict[PassKey, tuple[float, float]] = {}
-    for line in run.requests:
-        key = (line["arm"], line["repeat"], line["pass_index"])
-        begin, end = spans.get(key, (line["scheduled_s"], line["end_s"]))
-        spans[key] = min(begin, line["scheduled_s"]), max(end, line["end_s"])
-    found: dict[PassKey, list[Line]] = {key: [] for key in spans}
-    for step in read_usage(run.path):
-        within = next((key for key, (begin, end) in spans.items() if begin <= step["time_s"] <= end), None)
-        if within is not None:
-            found[within].append(step)
-    return found

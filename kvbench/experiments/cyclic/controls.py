@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvbench.experiments.cyclic.options import CyclicOptions
-from kvbench.runs.run_folder import CONTROLS
+from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS
 
 PASSES = ("sequential", "repeat")
 REUSE = dict(zip(CONTROLS, (0.0, 1.0), strict=True))
@@ -26,8 +26,6 @@ def control_configs(config: CyclicOptions, manifest: Mapping[str, Any]) -> dict[
     Args:
         manifest: of the run that was measured, which knows the sizes.
     """
-    from kvbench.summary.controls import LEAST_REPEATS  # late: pandas
-
     capacity = manifest["capacity"]
     held = _held(config, capacity["device_tokens"], capacity["block_size"])
     common = {
@@ -35,7 +33,7 @@ def control_configs(config: CyclicOptions, manifest: Mapping[str, Any]) -> dict[
         "docs": min(manifest["workload"]["documents"], held),
         "passes": PASSES,
         "overlap": 0.0,
-        "repeats": max(config.repeats, LEAST_REPEATS),
+        "repeats": max(config.repeats, LEAST_CONTROL_REPEATS),
     }
     if sizes := [size for size in capacity["host_tokens"].values() if size is not None]:
         common["host_tokens"] = sizes[0]  # that of every arm that has one; "auto" would be another

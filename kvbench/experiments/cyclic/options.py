@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from kvbench.config.common import RUN, CommonOptions
 from kvbench.config.settings import Auto, Setting, split_names
-from kvbench.config.study import RUN, StudyConfig
 from kvbench.experiments.tiers.options import AnswerOptions, TierOptions
 from kvbench.workloads.passes import parse_pass
 
@@ -21,7 +21,7 @@ BASIC = replace(DOCUMENTS, basic=True)
 BASIC_TOKENS, TOKENS = replace(BASIC, unit="tokens"), replace(DOCUMENTS, unit="tokens")
 
 
-class DocumentOptions(AnswerOptions, StudyConfig):
+class DocumentOptions(AnswerOptions, CommonOptions):
     """What is read, and in which order; runs and plans have it."""
 
     docs: Annotated[Documents | Auto, BASIC] = Field(

@@ -10,14 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from kvbench.analysis.latency import Statistics, statistics
-from kvbench.analysis.run_info import Setup
-from kvbench.analysis.speedup import Interval, between_repeats
-from kvbench.compare.metrics import geometric_mean
-from kvbench.experiments.at_once.metrics import Line, output_rates, usage_by_pass
-from kvbench.runs.run_folder import Run, read_events
-
-NAME = "fragmentation"
+from kvbench.analysis.run_view import RunView
+from kvbench.analysis.statistics import Interval, Statistics, between_repeats, geometric_mean, statistics
+from kvbench.experiments.at_once.metrics import Line, output_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +70,18 @@ class FragmentationRow:
     pass_s: float | None
 
 
-def rows(run: Run, setup: Setup) -> tuple[FragmentationRow, ...]:
-    """A row for each arm that has a request; none for another experiment."""
-    if setup.config.get("experiment") != NAME:
-        return ()
-    usage = usage_by_arm(run)
-    base = _at_once(usage.get(setup.baseline or "", ()))
-    found = {arm: [line for line in run.requests if line["arm"] == arm] for arm in setup.arms}
-    rates = {arm: output_rates(lines, (line for line in run.passes if line["arm"] == arm)) for arm, lines in found.items()}
-    return tuple(_row(run, arm, lines, usage.get(arm, ()), base, rates, setup) for arm, lines in found.items() if lines)
+def rows(view: RunView) -> tuple[FragmentationRow, ...]:
+    """A row for each arm that has a request."""
+    usage = usage_by_arm(view)
+    base = _at_once(usage.get(view.info.baseline or "", ()))
+    rates = {arm: output_rates(lines, view.finished(arm)) for arm, lines in view.by_arm.items()}
+    return tuple(_row(view, arm, usage.get(arm, ()), base, rates) for arm, lines in view.by_arm.items() if lines)
 
 
-def usage_by_arm(run: Run) -> dict[str, list[Line]]:
+def usage_by_arm(view: RunView) -> dict[str, list[Line]]:
     """The pool's use after each step, by arm, all repeats."""
     found: dict[str, list[Line]] = {}
-    for (arm, _, _), steps in usage_by_pass(run).items():
+    for (arm, _, _), steps in view.usage.items():
         found.setdefault(arm, []).extend(steps)
     return found
 
@@ -110,28 +102,20 @@ def shares_of(steps: Sequence[Line]) -> Shares | None:
     return Shares(*(count / slots for count in (used, later, never, scattered, sum(step["free"] for step in steps) - scattered)))
 
 
-def _row(
-    run: Run,
-    arm: str,
-    lines: Sequence[Line],
-    steps: Sequence[Line],
-    base: float | None,
-    rates: Mapping[str, Mapping[int, float]],
-    setup: Setup,
-) -> FragmentationRow:
+def _row(view: RunView, arm: str, steps: Sequence[Line], base: float | None, rates: Mapping[str, Mapping[int, float]]) -> FragmentationRow:
+    lines, passes, baseline = view.by_arm[arm], view.finished(arm), view.info.baseline or ""
     answered = [line for line in lines if line["error"] is None]
     short = [step for step in steps if is_short(step)]
     shares, overall, at_once = shares_of(short), shares_of(steps), _at_once(steps)
-    ends = list(_ends(run, lines))
+    ends = list(_ends(view, lines))
     reserved, wasted = [slots for slots, _ in ends], [slots - used for slots, used in ends]
-    of_base = rates[setup.baseline or ""]
+    of_base = rates[baseline]
     ratios = [rate / of_base[repeat] for repeat, rate in rates[arm].items() if repeat in of_base]
-    passes = [line for line in run.passes if line["arm"] == arm]
     walls = [line["wall_s"] for line in passes if line["wall_s"] is not None]
     preemptions = [line["preemptions"] for line in answered]
     return FragmentationRow(
         arm=arm,
-        block_size=next((item.get("block_size", setup.block_size) for item in run.manifest["arms"] if item["name"] == arm), None),
+        block_size=view.info.arm_details[arm].get("block_size", view.info.block_size),
         pool_slots=steps[0]["reserved"] + steps[0]["free"] if steps else None,
         requests=len(lines),
         finished=len(answered),
@@ -150,7 +134,7 @@ def _row(
         ttft_ms=statistics([line["ttft_ms"] for line in answered if line["ttft_ms"] is not None]),
         tokens_per_s=median(rates[arm].values()) if rates[arm] else None,
         speed=geometric_mean(ratios) if ratios else None,
-        speed_interval=between_repeats(ratios) if len(ratios) > 1 and arm != setup.baseline else None,
+        speed_interval=between_repeats(ratios) if len(ratios) > 1 and arm != baseline else None,
         pass_s=median(walls) if walls else None,
     )
 
@@ -161,9 +145,9 @@ def _at_once(steps: Sequence[Line]) -> float | None:
     return fmean(running) if running else None
 
 
-def _ends(run: Run, lines: Sequence[Line]) -> Iterator[tuple[int, int]]:
+def _ends(view: RunView, lines: Sequence[Line]) -> Iterator[tuple[int, int]]:
     """Slots reserved and used at the end of each request."""
-    for events in read_events(run.path, {line["request_id"] for line in lines}).values():
+    for events in view.events({line["request_id"] for line in lines}).values():
         for event in events:
             if event["event"] == "finish":
                 yield event["slots"], event["used"]

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from kvbench.config.common import POOL_TOKENS
 from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
-from kvbench.config.study import POOL_TOKENS
 from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, described
 
 TOKENS, FILE = replace(REQUESTS, unit="tokens"), replace(REQUESTS, metavar="FILE")
@@ -32,7 +32,7 @@ class FragmentationOptions(AtOnceOptions):
         "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_POOL:,}."
     )
     max_length: Annotated[int, TOKENS] = Field(
-        2048, ge=2, le=10**6, description="What is reserved for every request where its length is not known; none is longer."
+        2048, ge=2, le=10**6, description="Slots reserved for a request of unknown length; none is longer."
     )
     block_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(split_names), TOKENS] = Field(
         (1, 16, 64, 256), min_length=1, description="Block sizes of the paged arms."

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from kvbench.drawing.plots import BLUE, GREY, Plot
+from kvbench.drawing.themed import drawn
 from kvbench.experiments.fragmentation.metrics import FragmentationRow
-from kvbench.reports.plots import CPU, NONE
 
 PARTS = {
     "tokens": ("used", "#2b8050"),
-    "kept for later": ("for_later", CPU),
+    "kept for later": ("for_later", BLUE),
     "never used": ("never_used", "#c2611f"),
     "free, scattered": ("scattered", "#b5495b"),
-    "free": ("free", NONE),
+    "free": ("free", GREY),
 }
 """Names of the parts, in the order of the bars, with their fields and colours."""
 
@@ -24,6 +25,12 @@ WIDTH, ROW, AROUND = 7.4, 0.34, 1.2
 
 LEAST_LABEL = 5.0
 """Per cent from which a part has room for its number."""
+
+
+def waste_plots(rows: Sequence[FragmentationRow]) -> Iterator[Plot]:
+    """The plot; none where no request waited for room."""
+    if wasted := [row for row in rows if row.shares is not None]:
+        yield drawn("waste", "What the slots of the pool were", waste_description(wasted), waste_figure(wasted))
 
 
 def waste_figure(rows: Sequence[FragmentationRow]) -> Figure:
@@ -35,7 +42,7 @@ def waste_figure(rows: Sequence[FragmentationRow]) -> Figure:
         parts = np.array([100 * getattr(row.shares, field) for row in rows])
         bars = axes.barh(np.arange(len(rows)), parts, left=left, height=0.72, color=colour, label=name)
         labels = [f"{part:.0f}" if part >= LEAST_LABEL else "" for part in parts]
-        axes.bar_label(bars, labels, label_type="center", color="black" if colour == NONE else "white", fontsize=8)
+        axes.bar_label(bars, labels, label_type="center", color="black" if colour == GREY else "white", fontsize=8)
         left += parts
     axes.set_yticks(np.arange(len(rows)), [row.arm for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvbench.analysis.run_info import Setup
+from kvbench.analysis.run_info import RunInfo
 from kvbench.experiments.fragmentation.metrics import FragmentationRow
 
 SPOKEN = 16
 """Block size of the paged arm that sentences speak of; where it was not measured, the first one."""
 
 
-def read(rows: Sequence[FragmentationRow], setup: Setup) -> Iterator[str]:
+def read(rows: Sequence[FragmentationRow], info: RunInfo) -> Iterator[str]:
     """What the paged arm gained over the reservations."""
     if not rows:
         return
@@ -19,7 +19,7 @@ def read(rows: Sequence[FragmentationRow], setup: Setup) -> Iterator[str]:
     base, own = by_arm.get("reserve-max"), by_arm.get("reserve-own")
     paged = by_arm.get(f"paged-{SPOKEN}") or next((row for row in rows if row.arm.startswith("paged-")), None)
     if base is not None and base.waste is not None:
-        yield _waste(base, paged, setup.config["max_length"])
+        yield _waste(base, paged, info.config["max_length"])
     if base is not None and paged is not None:
         yield from _gain(base, paged)
     if own is not None and own.shares is not None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvbench.config.study import DEFAULT_BLOCK_SIZE
+from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.fragmentation.options import FragmentationOptions
 from kvbench.experiments.workload import Size, request_key

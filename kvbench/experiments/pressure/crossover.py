@@ -15,9 +15,9 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-from kvbench.analysis.run_info import Setup
-from kvbench.experiments.tiers.sentences import milliseconds, times
-from kvbench.runs.run_folder import Run, read_events
+from kvbench.analysis.run_info import RunInfo
+from kvbench.analysis.run_view import RunView
+from kvbench.drawing.numbers import milliseconds, times
 
 CLOSE = 0.05
 """Up to so far from 1 a ratio says that both take about as long."""
@@ -68,14 +68,15 @@ class _Back:
         return self.recompute / (self.restore + self.step)
 
 
-def rows(run: Run, setup: Setup) -> tuple[CrossoverRow, ...]:
+def rows(view: RunView) -> tuple[CrossoverRow, ...]:
     """The row of a run with a ``context``; none of another."""
-    context = setup.config.get("context")
-    if context is None or not run.requests:
+    info = view.info
+    context = info.config.get("context")
+    if context is None or not view.requests:
         return ()
-    backs = [_back(run, repeat, context) for repeat in sorted({line["repeat"] for line in run.requests})]
+    backs = [_back(view, repeat, context) for repeat in sorted({line["repeat"] for line in view.requests})]
     ratios = [back.ratio for back in backs if back.ratio is not None]
-    model, floors = run.manifest.get("model") or {}, run.manifest.get("floors")
+    model, floors = info.model, info.floors
     row = CrossoverRow(
         context=context,
         repeats=len(ratios) or len(backs),
@@ -86,9 +87,9 @@ def rows(run: Run, setup: Setup) -> tuple[CrossoverRow, ...]:
         ratio=_median(ratios),
         ratio_range=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
         recompute_floor_ms=None if floors is None else flops(context, model, floors) / floors["matrix_flops_per_s"] * 1e3,
-        restore_floor_ms=None if floors is None else context * model["bytes_per_token"] / _copy_rate(floors, setup) * 1e3,
-        device=setup.device,
-        link=setup.link,
+        restore_floor_ms=None if floors is None else context * model["bytes_per_token"] / _copy_rate(floors, info) * 1e3,
+        device=info.device,
+        link=info.link,
     )
     return (row,)
 
@@ -159,38 +160,38 @@ def _over(row: CrossoverRow) -> Iterator[str]:
         yield "Device and host are both RAM here, so a restore is a memory copy; --link-gbps simulates a link."
 
 
-def _back(run: Run, repeat: int, context: int) -> _Back:
+def _back(view: RunView, repeat: int, context: int) -> _Back:
     """How the request came back, in the arms in which exactly its history did."""
-    recompute = _stall(run, "recompute", repeat, "recomputed_tokens", context)
-    swap = _stall(run, "swap", repeat, "swapped_in_tokens", context)
+    recompute = _stall(view, "recompute", repeat, "recomputed_tokens", context)
+    swap = _stall(view, "swap", repeat, "swapped_in_tokens", context)
     return _Back(
         recompute=None if recompute is None else recompute["recomputing_ms"] + recompute["first_step_ms"],
         restore=None if swap is None else swap["restoring_ms"],
         step=None if swap is None else swap["first_step_ms"],
-        out=None if swap is None else _copy_out(run, repeat),
+        out=None if swap is None else _copy_out(view, repeat),
     )
 
 
-def _stall(run: Run, arm: str, repeat: int, counter: str, tokens: int) -> Any:
+def _stall(view: RunView, arm: str, repeat: int, counter: str, tokens: int) -> Any:
     """The one stall of an arm and repeat; ``None`` if there are others, or the counter tells of other tokens."""
-    stalls = [stall for line in run.requests if (line["arm"], line["repeat"]) == (arm, repeat) for stall in line["stalls"]]
+    stalls = [stall for line in view.requests if (line["arm"], line["repeat"]) == (arm, repeat) for stall in line["stalls"]]
     counted = [
         line["counters_after"][counter] - line["counters_before"].get(counter, 0)
-        for line in run.passes
+        for line in view.passes
         if (line["arm"], line["repeat"]) == (arm, repeat)
     ]
     return stalls[0] if len(stalls) == 1 and counted == [tokens] else None
 
 
-def _copy_out(run: Run, repeat: int) -> float | None:
-    requests = {line["request_id"] for line in run.requests if (line["arm"], line["repeat"]) == ("swap", repeat)}
-    copies = [event["ms"] for events in read_events(run.path, requests).values() for event in events if event["event"] == "swap out"]
+def _copy_out(view: RunView, repeat: int) -> float | None:
+    requests = {line["request_id"] for line in view.requests if (line["arm"], line["repeat"]) == ("swap", repeat)}
+    copies = [event["ms"] for events in view.events(requests).values() for event in events if event["event"] == "swap out"]
     return float(copies[0]) if copies else None
 
 
-def _copy_rate(floors: Mapping[str, Any], setup: Setup) -> float:
+def _copy_rate(floors: Mapping[str, Any], info: RunInfo) -> float:
     """Bytes a second."""
-    link = setup.config.get("link_gbps")
+    link = info.config.get("link_gbps")
     return float(floors["copy_bytes_per_s"] if link is None else min(floors["copy_bytes_per_s"], link * 1e9))
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from kvbench.drawing.plots import BLUE, WIDTH, Plot
+from kvbench.drawing.themed import drawn, theme
 from kvbench.experiments.pressure.crossover import CrossoverRow, read
-from kvbench.reports.plots import CPU, svg
-from kvbench.reports.run_plots import WIDTH, Plot
-from kvbench.reports.themed import THEME, inline
 
 RECOMPUTE = "#c2611f"
 
@@ -23,11 +20,8 @@ def crossover_plots(rows: Sequence[CrossoverRow]) -> tuple[Plot, ...]:
         return ()
     over = "" if known[0].link is None else f" ({known[0].link})"
     title, description = f"Recompute against restore, to the next token{over}", " ".join(read(rows))
-    with mpl.rc_context(THEME), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = _figure(known)
-        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-        return (Plot("crossover", title, description, inline(svg(figure), "crossover", title, description)),)
+    with theme():
+        return (drawn("crossover", title, description, _figure(known)),)
 
 
 def _figure(rows: Sequence[CrossoverRow]) -> Figure:
@@ -37,9 +31,9 @@ def _figure(rows: Sequence[CrossoverRow]) -> Figure:
     lines = (
         ("recompute", [row.recompute_ms for row in rows], RECOMPUTE, "o-"),
         ("its floor: FLOPs ÷ matrix rate", [row.recompute_floor_ms for row in rows], RECOMPUTE, ":"),
-        ("restore and a step", [row.restored_ms for row in rows], CPU, "^-"),
-        ("restore alone", [row.restore_ms for row in rows], CPU, "--"),
-        ("its floor: bytes ÷ copy rate", [row.restore_floor_ms for row in rows], CPU, ":"),
+        ("restore and a step", [row.restored_ms for row in rows], BLUE, "^-"),
+        ("restore alone", [row.restore_ms for row in rows], BLUE, "--"),
+        ("its floor: bytes ÷ copy rate", [row.restore_floor_ms for row in rows], BLUE, ":"),
     )
     for name, values, colour, style in lines:
         axes.plot(contexts, [float("nan") if value is None else value for value in values], style, color=colour, markersize=4, label=name)

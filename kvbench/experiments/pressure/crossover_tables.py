@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kvbench.drawing.layout import UNKNOWN, Count, Style, fitting
+from kvbench.drawing.numbers import times
 from kvbench.experiments.pressure.crossover import CrossoverRow
-from kvbench.experiments.tiers.sentences import times
-from kvbench.reports.layout import UNKNOWN, Count, Style, fitting
 
 
 def tables(rows: Sequence[CrossoverRow], style: Style) -> Iterator[tuple[str, str]]:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from kvbench.analysis.latency import Statistics, statistics
-from kvbench.analysis.run_info import Setup
-from kvbench.analysis.speedup import Interval, between_repeats
+from kvbench.analysis.run_view import RunView
 from kvbench.analysis.stalls import StallTimes, stall_times
-from kvbench.compare.metrics import geometric_mean
+from kvbench.analysis.statistics import Interval, Statistics, between_repeats, geometric_mean, statistics
 from kvbench.experiments.at_once.metrics import Line, counted, digests_known, output_rates
-from kvbench.runs.run_folder import Run
-
-NAME = "pressure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,41 +46,29 @@ class PressureRow:
     stalls: StallTimes
 
 
-def rows(run: Run, setup: Setup) -> tuple[PressureRow, ...]:
-    """A row for each arm that has a request; none for another experiment."""
-    if setup.config.get("experiment") != NAME:
-        return ()
-    pools = {arm["name"]: arm.get("device_tokens", setup.device_tokens) for arm in run.manifest.get("arms") or ()}
-    found = {arm: [line for line in run.requests if line["arm"] == arm] for arm in setup.arms}
-    rates = {arm: output_rates(lines, (line for line in run.passes if line["arm"] == arm)) for arm, lines in found.items()}
-    base = {(line["repeat"], line["position"]): line for line in found.get(setup.baseline or "", ())}
-    return tuple(_row(run, arm, lines, base, pools[arm], rates, setup) for arm, lines in found.items() if lines)
+def rows(view: RunView) -> tuple[PressureRow, ...]:
+    """A row for each arm that has a request."""
+    rates = {arm: output_rates(lines, view.finished(arm)) for arm, lines in view.by_arm.items()}
+    base = {(line["repeat"], line["position"]): line for line in view.by_arm.get(view.info.baseline or "", ())}
+    return tuple(_row(view, arm, base, rates) for arm, lines in view.by_arm.items() if lines)
 
 
-def _row(
-    run: Run,
-    arm: str,
-    lines: Sequence[Line],
-    base: Mapping[tuple[int, int], Line],
-    pool: int | None,
-    rates: Mapping[str, Mapping[int, float]],
-    setup: Setup,
-) -> PressureRow:
+def _row(view: RunView, arm: str, base: Mapping[tuple[int, int], Line], rates: Mapping[str, Mapping[int, float]]) -> PressureRow:
+    lines, passes, baseline = view.by_arm[arm], view.finished(arm), view.info.baseline or ""
     answered = [line for line in lines if line["error"] is None]
-    passes = [line for line in run.passes if line["arm"] == arm]
     counts = counted(passes)
     rebuilt, computed = counts.get("recomputed_tokens"), counts.get("computed_tokens")
-    ratios = [rate / rates[setup.baseline or ""][repeat] for repeat, rate in rates[arm].items() if repeat in rates[setup.baseline or ""]]
+    ratios = [rate / rates[baseline][repeat] for repeat, rate in rates[arm].items() if repeat in rates[baseline]]
     pairs = [(line, other) for line in answered if (other := base.get((line["repeat"], line["position"]))) and digests_known(line, other)]
     peaks = [peak for line in passes if (peak := line.get("peak_running")) is not None]
     return PressureRow(
         arm=arm,
-        pool_tokens=pool,
+        pool_tokens=view.info.arm_details[arm].get("device_tokens", view.info.device_tokens),
         requests=len(lines),
         finished=len(answered),
         tokens_per_s=median(rates[arm].values()) if rates[arm] else None,
         share=geometric_mean(ratios) if ratios else None,
-        share_interval=between_repeats(ratios) if len(ratios) > 1 and arm != setup.baseline else None,
+        share_interval=between_repeats(ratios) if len(ratios) > 1 and arm != baseline else None,
         ttft_ms=statistics([line["ttft_ms"] for line in answered if line["ttft_ms"] is not None]),
         tpot_ms=statistics([value for line in answered if (value := _tpot_ms(line)) is not None]),
         itl_ms=statistics([gap for line in answered for gap in _itl_ms(line)]),
@@ -99,7 +82,7 @@ def _row(
         swapped_out_bytes=counts.get("swapped_out_bytes"),
         swapped_in_bytes=counts.get("swapped_in_bytes"),
         swap_full=counts.get("swap_full"),
-        stalls=stall_times(run, arm),
+        stalls=stall_times(view.run, arm),
     )
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from kvbench.config.common import POOL_TOKENS
 from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
-from kvbench.config.study import POOL_TOKENS
 from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, Temperature, described
 from kvbench.experiments.pressure.history import arrange
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvbench.analysis.run_info import Setup
-from kvbench.analysis.speedup import Interval
+from kvbench.analysis.run_info import RunInfo
+from kvbench.analysis.statistics import Interval
+from kvbench.drawing.numbers import milliseconds
 from kvbench.experiments.pressure.metrics import PressureRow
-from kvbench.experiments.tiers.sentences import NOTICEABLE, UNSTEADY, milliseconds
+from kvbench.experiments.tiers.sentences import NOTICEABLE, UNSTEADY
 
 RECOVERIES = ("recompute", "swap")
 
 
-def read(rows: Sequence[PressureRow], setup: Setup) -> Iterator[str]:
+def read(rows: Sequence[PressureRow], info: RunInfo) -> Iterator[str]:
     """A sentence for each arm beside the baseline, and one that compares the recoveries."""
     if not rows:
         return
     base = rows[0]
-    if base.arm != setup.baseline or base.tokens_per_s is None:
-        yield f"The arm {setup.baseline} did not end, so there is nothing to compare the others with."
+    if base.arm != info.baseline or base.tokens_per_s is None:
+        yield f"The arm {info.baseline} did not end, so there is nothing to compare the others with."
         return
     if len(rows) == 1:
         yield f"Only the arm {base.arm} was measured: there is nothing to compare it with; name two (--arm ample --arm recompute)."
@@ -27,7 +28,7 @@ def read(rows: Sequence[PressureRow], setup: Setup) -> Iterator[str]:
             yield f"{_speed(row, base)}{_cost(row, base)}."
     recovered = {row.arm: row for row in rows if row.arm in RECOVERIES and row.preemptions}
     if len(recovered) == len(RECOVERIES):
-        yield _cheaper(recovered["recompute"], recovered["swap"], setup)
+        yield _cheaper(recovered["recompute"], recovered["swap"], info)
 
 
 def unsteady(rows: Sequence[PressureRow]) -> Iterator[str]:
@@ -60,14 +61,14 @@ def _cost(row: PressureRow, base: PressureRow) -> str:
     return ": no request gave way" if row.preemptions == 0 else ""
 
 
-def _cheaper(recompute: PressureRow, swap: PressureRow, setup: Setup) -> str:
+def _cheaper(recompute: PressureRow, swap: PressureRow, info: RunInfo) -> str:
     """By tokens/s, where the difference is one; and what coming back took, the wait for room left out."""
     best = next((one.arm for one, other in ((swap, recompute), (recompute, swap)) if _above(one, other)), None)
     cheaper = "Neither recovery was clearly cheaper here" if best is None else f"Cheaper here: {best}"
     both = f"{swap.tokens_per_s:,.0f} output tokens/s by swap, {recompute.tokens_per_s:,.0f} by recompute"
     took = [f"{milliseconds(ms)} by {row.arm}" for row in (swap, recompute) if (ms := _came_back_ms(row)) is not None]
     back = f"; the wait for room left out, coming back took {', '.join(took)} in the median" if len(took) == 2 else ""
-    a_copy = setup.device == "cpu" and setup.link is None
+    a_copy = info.device == "cpu" and info.link is None
     ram = ". Device pool and swap space are both RAM here, and a swap is a memory copy" if a_copy else ""
     return f"{cheaper} ({both}{back}){ram}."
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvbench.analysis.latency import P99_NEEDS
 from kvbench.analysis.stalls import PARTS, Split
+from kvbench.analysis.statistics import P99_NEEDS
+from kvbench.drawing.layout import UNKNOWN, Count, Style, fitting
+from kvbench.drawing.numbers import decimal
 from kvbench.experiments.pressure.metrics import PressureRow
-from kvbench.reports.layout import UNKNOWN, Count, Style, fitting
-from kvbench.reports.tables import decimal
 
 MIB = 2**20
 

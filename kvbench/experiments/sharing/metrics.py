@@ -6,15 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from kvbench.analysis.latency import Statistics, statistics
-from kvbench.analysis.request_table import pass_labels
-from kvbench.analysis.run_info import Setup
-from kvbench.analysis.speedup import Interval, between_repeats
-from kvbench.compare.metrics import geometric_mean
-from kvbench.experiments.at_once.metrics import Line, PassKey, counted, digests_known, output_rates, usage_by_pass
-from kvbench.runs.run_folder import Run
+from kvbench.analysis.run_view import PassKey, RunView
+from kvbench.analysis.statistics import Interval, Statistics, between_repeats, geometric_mean, statistics
+from kvbench.experiments.at_once.metrics import Line, counted, digests_known, output_rates
 
-NAME = "sharing"
 REFERENCE = "copying"
 """The arm in which nothing is shared: what the others save is beside it."""
 
@@ -75,39 +70,35 @@ class SharingRow:
     compared_outputs: int
 
 
-def rows(run: Run, setup: Setup) -> tuple[SharingRow, ...]:
-    """A row for each pass and arm that has an answer, pass by pass; none for another experiment."""
-    if setup.config.get("experiment") != NAME:
-        return ()
-    held, found = held_blocks(run), []
-    for index in pass_labels(run.requests):
-        lines = {arm: [line for line in run.requests if (line["arm"], line["pass_index"]) == (arm, index)] for arm in setup.arms}
-        passes = {arm: {line["repeat"]: line for line in run.passes if (line["arm"], line["pass_index"]) == (arm, index)} for arm in lines}
+def rows(view: RunView) -> tuple[SharingRow, ...]:
+    """A row for each pass and arm that has an answer, pass by pass."""
+    held, found, info = held_blocks(view), [], view.info
+    block_bytes = None if info.block_size is None or info.bytes_per_token is None else info.block_size * info.bytes_per_token
+    for index in view.labels:
+        lines = {arm: [line for line in own if line["pass_index"] == index] for arm, own in view.by_arm.items()}
+        passes = {arm: {line["repeat"]: line for line in view.finished(arm, index)} for arm in lines}
         fullest = {arm: _fullest([held.get((arm, repeat, index), []) for repeat in passes[arm]]) for arm in lines}
         for arm, own in lines.items():
             if own:
-                found.append(_row(arm, own, lines.get(REFERENCE, []), passes, fullest, held, setup))
+                found.append(_row(arm, own, lines.get(REFERENCE, []), passes, fullest, held, block_bytes))
     return tuple(found)
 
 
-def held_steps(run: Run, setup: Setup) -> tuple[HeldSteps, ...]:
-    """What a plot shows, pass by pass; none for another experiment."""
-    if setup.config.get("experiment") != NAME:
-        return ()
-    held, names = held_blocks(run), pass_labels(run.requests)
-    keys = [(arm, index) for index in names for arm in setup.arms if held.get((arm, 0, index))]
-    return tuple(HeldSteps(arm, names[index], tuple(held[arm, 0, index])) for arm, index in keys)
+def held_steps(view: RunView) -> tuple[HeldSteps, ...]:
+    """What a plot shows, pass by pass."""
+    held = held_blocks(view)
+    keys = [(arm, index) for index in view.labels for arm in view.arms if held.get((arm, 0, index))]
+    return tuple(HeldSteps(arm, view.labels[index], tuple(held[arm, 0, index])) for arm, index in keys)
 
 
-def held_blocks(run: Run) -> dict[PassKey, list[Held]]:
+def held_blocks(view: RunView) -> dict[PassKey, list[Held]]:
     """What the pool held in each step, pass by pass."""
-    capacity = run.manifest.get("capacity") or {}
-    size, pool = capacity.get("block_size"), capacity.get("device_tokens")
+    size, pool = view.info.block_size, view.info.device_tokens
     if not size or not pool:
         return {}
     return {
         key: [Held(step["time_s"], (pool - step["free"]) // size, step["reserved"] // size) for step in steps]
-        for key, steps in usage_by_pass(run).items()
+        for key, steps in view.usage.items()
     }
 
 
@@ -116,10 +107,10 @@ def child(line: Line) -> tuple[int, int, str]:
     return line["repeat"], line["pass_index"], str(line["request_id"]).removeprefix(line["arm"])
 
 
-def different_outputs(run: Run) -> Iterator[Line]:
+def different_outputs(view: RunView) -> Iterator[Line]:
     """Answers whose tokens are not those of the reference arm."""
-    base = {child(line): line for line in run.requests if line["arm"] == REFERENCE}
-    for line in run.requests:
+    base = {child(line): line for line in view.requests if line["arm"] == REFERENCE}
+    for line in view.requests:
         other = base.get(child(line))
         if other is not None and digests_known(line, other) and line["output_digest"] != other["output_digest"]:
             yield line
@@ -132,7 +123,7 @@ def _row(
     passes: Mapping[str, Mapping[int, Line]],
     fullest: Mapping[str, Held | None],
     held: Mapping[PassKey, Sequence[Held]],
-    setup: Setup,
+    block_bytes: int | None,
 ) -> SharingRow:
     answered, own, base = [line for line in lines if line["error"] is None], fullest[arm], fullest.get(REFERENCE)
     index = lines[0]["pass_index"]
@@ -154,7 +145,7 @@ def _row(
         mean_blocks=fmean(steps) if steps else None,
         entries=None if own is None else own.entries,
         shared=None if own is None else own.entries / own.blocks,
-        block_bytes=None if setup.block_size is None or setup.bytes_per_token is None else setup.block_size * setup.bytes_per_token,
+        block_bytes=block_bytes,
         saved=1 - own.blocks / base.blocks if compared and own is not None and base is not None else None,
         copied_blocks=counts.get("copied_blocks"),
         waited_forks=counts.get("waited_forks"),

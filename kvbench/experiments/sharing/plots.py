@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from kvbench.drawing.plots import BLUE, GREY, Plot
+from kvbench.drawing.themed import drawn, printable
 from kvbench.experiments.sharing.metrics import REFERENCE, HeldSteps
-from kvbench.reports.plots import CPU, NONE
-from kvbench.reports.themed import printable
 
 WIDTH, PANEL, AROUND = 7.4, 2.1, 0.7
 """Inches."""
+
+
+def held_plots(found: Sequence[HeldSteps]) -> Iterator[Plot]:
+    """The plot; none where the runner told nothing of its pool."""
+    if found:
+        yield drawn("blocks", "Blocks held, step by step", held_description(found), held_figure(found))
 
 
 def held_figure(found: Sequence[HeldSteps]) -> Figure:
@@ -41,4 +47,4 @@ def held_description(found: Sequence[HeldSteps]) -> str:
 def _line(axes: Any, item: HeldSteps, arm: int) -> None:
     steps, blocks = range(1, len(item.steps) + 1), [step.blocks for step in item.steps]
     dashes = "--" if item.arm == REFERENCE else "-"
-    axes.plot(steps, blocks, dashes, color=(NONE, CPU)[arm % 2], label=printable(item.arm))
+    axes.plot(steps, blocks, dashes, color=(GREY, BLUE)[arm % 2], label=printable(item.arm))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvbench.analysis.run_info import Setup
 from kvbench.experiments.sharing.metrics import REFERENCE, SharingRow
 
 MIB = 2**20
 
 
-def read(rows: Sequence[SharingRow], setup: Setup) -> Iterator[str]:
+def read(rows: Sequence[SharingRow]) -> Iterator[str]:
     """A sentence for each pass of each arm that shares."""
     base = {row.pass_name: row for row in rows if row.arm == REFERENCE}
     for row in rows:

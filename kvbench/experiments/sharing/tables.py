@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting
+from kvbench.drawing.numbers import decimal
 from kvbench.experiments.sharing.metrics import REFERENCE, SharingRow
-from kvbench.reports.layout import NO_TIER, UNKNOWN, Count, Style, fitting
-from kvbench.reports.tables import decimal
 
 MIB = 2**20
 

@@ -1,41 +1,20 @@
-"""The options of experiments whose arms are tiers: which ones, and how large the cpu tier is."""
+"""The options of experiments whose arms are tiers: which ones, and how long every answer is."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from kvbench.config.run import DEFAULT_CHUNK_TOKENS, RunConfig
-from kvbench.config.settings import Auto, Gibibytes, LengthSpec, Setting, Settings, given_or, split_names
-
-Tier = Literal["none", "cpu", "lmcache-inproc", "disk", "redis", "native"]
+from kvbench.config.run import RunConfig
+from kvbench.config.settings import LengthSpec, Setting, Settings, given_or, split_names
+from kvbench.config.tiers import Tier, TierSizes
 
 ARMS = Setting("Run", basic=True)
-TIER = Setting("Host tier")
-TIER_TOKENS, TIER_GIB = replace(TIER, unit="tokens"), replace(TIER, unit="GiB", basic=True)
 ANSWER_TOKENS = Setting("Workload", unit="tokens", metavar="N", basic=True)
 
 DEFAULT_OUTPUT_TOKENS = 8
 NO_TIER = "no arm has a cpu tier (--tier cpu)"
-
-
-class TierSizes(Settings):
-    """How large the cpu tier is; runs and plans have it."""
-
-    host_gib: Annotated[Gibibytes | Auto, TIER_GIB] = Field("auto", description="Size of the cpu tier; auto: the working set.")
-    host_tokens: Annotated[int | None, TIER_TOKENS] = Field(None, ge=0, le=10**11, description="Size of the cpu tier, in tokens instead.")
-    chunk_tokens: Annotated[int, TIER_TOKENS] = Field(
-        DEFAULT_CHUNK_TOKENS, ge=1, le=65536, description="What the cpu tier stores and evicts at once."
-    )
-
-    def not_applicable(self) -> dict[str, str]:
-        """Fields that mean nothing here, with the reason."""
-        reasons = super().not_applicable()
-        if self.host_tokens is not None:
-            reasons["host_gib"] = "--host-tokens gives the size already"
-        return reasons
 
 
 class AnswerOptions(Settings):

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from kvbench.analysis.run_info import IN_ORDER, Setup
+from kvbench.analysis.pass_rows import PassRow
+from kvbench.analysis.run_info import RunInfo
+from kvbench.analysis.run_view import RunView
+from kvbench.drawing.numbers import milliseconds, times
 
 if TYPE_CHECKING:  # scipy comes with it
-    from kvbench.analysis.speedup import FirstRead, Interval
+    from kvbench.analysis.speedup import FirstRead
+    from kvbench.analysis.statistics import Interval
+
+IN_ORDER = frozenset({"sequential", "repeat"})
+"""Passes that read the documents in the order of the first reading."""
 
 NOTICEABLE = 0.05
 """Without repeats there is no interval; then a difference counts as one above this share, and above the noise."""
@@ -18,30 +24,23 @@ UNSTEADY = 0.2
 """Above this share the same work differed too much by itself for its times to say anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a sentence needs of one pass of one arm. TTFT in ms; prompt tokens, in all and by tier; ``host`` ``None`` without a tier."""
+class ReadAgain(Protocol):
+    """What sentences ask of a reading."""
 
-    arm: str
-    pass_name: str
-    pass_index: int
-    p50: float | None
-    speedup: float | None
-    interval: Interval | None
-    host: int | None
-    prompt: int | None = None
-    device: int | None = None
-    computed: int | None = None
+    first_judged: ClassVar[int]
+
+    def again(self, pass_name: str) -> str:
+        """How a pass reads again, as the beginning of a sentence."""
 
 
-def read(rows: Sequence[Measured], costs: Iterable[FirstRead], setup: Setup) -> list[str]:
+def read(reading: ReadAgain, view: RunView, rows: Sequence[PassRow], costs: Iterable[FirstRead]) -> list[str]:
     """One or two sentences for each arm beside the baseline."""
-    if not any(row.p50 is not None for row in rows):
+    if not any(row.ttft_ms.p50 is not None for row in rows):
         return ["No request gave a token, so there is nothing to read from this run."]
-    if len(setup.arms) < 2:
-        return [f"Only the arm {setup.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."]
+    if len(view.arms) < 2:
+        return [f"Only the arm {view.info.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."]
     by_arm = {cost.arm: cost for cost in costs}
-    return [sentence for arm in setup.arms[1:] for sentence in _of_arm(rows, arm, by_arm.get(arm), setup)]
+    return [sentence for arm in view.arms[1:] for sentence in _of_arm(reading, view.info, rows, arm, by_arm.get(arm))]
 
 
 def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
@@ -59,14 +58,14 @@ def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
         )
 
 
-def _of_arm(rows: Sequence[Measured], arm: str, cost: FirstRead | None, setup: Setup) -> Iterator[str]:
-    own = headline(row for row in rows if row.arm == arm and row.pass_index >= setup.first_judged and row.speedup is not None)
+def _of_arm(reading: ReadAgain, info: RunInfo, rows: Sequence[PassRow], arm: str, cost: FirstRead | None) -> Iterator[str]:
+    own = headline(row for row in rows if row.arm == arm and row.pass_index >= reading.first_judged and row.speedup.p50 is not None)
     noise = None if cost is None else cost.noise
     gained = None
     if own is not None:
-        base = next(row for row in rows if row.arm == setup.baseline and row.pass_index == own.pass_index)
-        gained = _gain(base, own, noise, setup)
-    first = None if cost is None else _first_read(cost, "" if setup.of_log else " (--repeats 3)")
+        base = next(row for row in rows if row.arm == info.baseline and row.pass_index == own.pass_index)
+        gained = f"{reading.again(own.pass_name)}, {_gain(base, own, noise, info)}"
+    first = None if cost is None else _first_read(cost, "" if info.of_log else " (--repeats 3)")
     if gained and first:
         yield f"{gained}; {first}."
     elif gained or first:
@@ -76,40 +75,41 @@ def _of_arm(rows: Sequence[Measured], arm: str, cost: FirstRead | None, setup: S
         yield f"No request of the arm {arm} gave a token, so nothing can be said of it."
 
 
-def headline(rows: Iterable[Measured]) -> Measured | None:
+def headline(rows: Iterable[PassRow]) -> PassRow | None:
     """The pass that speaks for the arm: the first that reads again in order, else the last one."""
     found = list(rows)
     return next((row for row in found if row.pass_name in IN_ORDER), found[-1] if found else None)
 
 
-def _gain(base: Measured, own: Measured, noise: float | None, setup: Setup) -> str:
-    factor = times(own.speedup) + _interval(own.interval)
-    from_to = f"from {milliseconds(base.p50)} to {milliseconds(own.p50)}, {factor}"
+def _gain(base: PassRow, own: PassRow, noise: float | None, info: RunInfo) -> str:
+    factor = times(own.speedup.p50) + _interval(own.speedup.p50_interval)
+    from_to = f"from {milliseconds(base.ttft_ms.p50)} to {milliseconds(own.ttft_ms.p50)}, {factor}"
     change = _change(own, noise)
-    why = _why_nothing(own, setup) if change == 0 else ""
+    why = _why_nothing(own, info) if change == 0 else ""
     verb = {1: "cut", 0: "made no clear difference to", -1: "raised"}[change]
     tail = " (slower)" if change < 0 else ""
-    return f"{again(own.pass_name)}, the {own.arm} tier {verb} TTFT p50{':' if change == 0 else ''} {from_to}{tail}{why}"
+    return f"the {own.arm} tier {verb} TTFT p50{':' if change == 0 else ''} {from_to}{tail}{why}"
 
 
-def _change(row: Measured, noise: float | None) -> int:
+def _change(row: PassRow, noise: float | None) -> int:
     """1 faster, −1 slower, 0 cannot be told: by the interval where there is one, else by the noise."""
-    if row.speedup is None:
+    speedup, interval = row.speedup.p50, row.speedup.p50_interval
+    if speedup is None:
         return 0
-    if row.interval is not None:
-        low, high = row.interval
+    if interval is not None:
+        low, high = interval
         return (low > 1) - (high < 1)
     margin = max(NOTICEABLE, noise or 0)
-    return (row.speedup > 1 + margin) - (row.speedup < 1 - margin)
+    return (speedup > 1 + margin) - (speedup < 1 - margin)
 
 
-def _why_nothing(row: Measured, setup: Setup) -> str:
+def _why_nothing(row: PassRow, info: RunInfo) -> str:
     """The reason why a tier made no difference, where the setup gives one."""
-    if setup.fits:
+    if info.fits:
         return ", as the working set fits the pool"
-    if setup.reuse == 0:
+    if info.reuse == 0:
         return ", as nothing is read again"
-    if row.host == 0:
+    if row.tier and row.host == 0:
         return ", as no token came from it"
     return ""
 
@@ -125,31 +125,6 @@ def _first_read(cost: FirstRead, remedy: str) -> str:
         return f"{text}, within the {noise} by which repeats differed" if inside else f"{text} where repeats differed by {noise}"
     same = "by which the same work measured twice differed"
     return f"{text}, within the {noise} {same}" if inside else f"{text} where the same work measured twice differed by {noise}"
-
-
-def again(pass_name: str) -> str:
-    """How a pass reads again, as the beginning of a sentence."""
-    if pass_name in IN_ORDER:
-        return "Read again in order"
-    if pass_name == "trace":
-        return "Over the trace"
-    how = {"reverse": "in reverse", "shuffle": "in a shuffled order"}
-    return f"Read again {how.get(pass_name, 'by ' + pass_name)}"
-
-
-def milliseconds(value: float | None) -> str:
-    """Milliseconds with three significant digits."""
-    if value is None:
-        return "–"
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{digits}f} ms"
-
-
-def times(value: float | None) -> str:
-    """A factor: one decimal, two below 1, so that 0.98x is not shown as 1.0x."""
-    if value is None:
-        return "–"
-    return f"{value:.2f}x" if value < 0.995 else f"{value:.1f}x"
 
 
 def _interval(interval: Interval | None) -> str:

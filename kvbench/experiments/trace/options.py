@@ -20,7 +20,7 @@ class TraceFileOptions(Settings):
     """The file, and what of it is read; runs and plans have it."""
 
     trace: Annotated[Path | None, TRACE_FILE] = Field(
-        None, description="Request trace (JSON Lines): Mooncake's format, or your own, with prompt, messages or token_ids."
+        None, description="Request trace (JSON Lines); Mooncake's format, or your own, with prompt, messages or token_ids."
     )
     trace_block_size: Annotated[int, replace(TRACE_TOKENS, basic=False)] = Field(
         512, ge=1, le=65536, description="What a hash id of the trace stands for."
@@ -35,7 +35,7 @@ class TraceOptions(TraceFileOptions, TierOptions):
     """A run of ``trace``."""
 
     speedup: Annotated[float, replace(TIMES, basic=True)] = Field(
-        1.0, gt=0, le=1e9, description="How many times as fast as its own times a trace is replayed."
+        1.0, gt=0, le=1e9, description="Replay the trace this many times as fast as its own times."
     )
 
     @property

@@ -14,7 +14,8 @@ from kvbench.config.engine import EngineOptions
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.link_throttle import ThrottledTransfer
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer

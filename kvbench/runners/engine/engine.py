@@ -6,59 +6,34 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import torch
 
 from kvbench.errors import UsageError
-from kvbench.runners.engine.journal import Counters, Journal
+from kvbench.runners.engine.engine_config import EngineConfig
+from kvbench.runners.engine.journal import EngineCounters, Journal
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.contiguous_pool import ContiguousPool
 from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.key_chain import KeyChain
 from kvbench.runners.engine.kv.kv_store import KVStore
-from kvbench.runners.engine.kv.pending_transfers import Held, Transit
+from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.prefix_cache import PrefixCache
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.kv.usage import usage
 from kvbench.runners.engine.model.attention import PagedStep
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
-from kvbench.runners.engine.scheduling.allocation import Allocation, on_demand, reserve_each
+from kvbench.runners.engine.scheduling.allocation import reserve_each
 from kvbench.runners.engine.scheduling.batch import Batch
 from kvbench.runners.engine.scheduling.beam_search import BeamSearch
-from kvbench.runners.engine.scheduling.preemption import VictimPolicy, newest
 from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
 from kvbench.runners.engine.scheduling.refusals import check_beams, check_fork, check_request
 from kvbench.runners.engine.scheduling.scheduler import Admission, Policies, Scheduler, Work
 from kvbench.runners.engine.scheduling.searches import Searches
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.runners.engine.scheduling.swap import Swap
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """Sizes of one engine, in tokens but for the blocks, and what it does when they run out.
-
-    ``host_tokens`` ``None``: no host tier; 0: one that holds nothing. ``swap_tokens`` ``None``: a preempted request is recomputed; else it
-    is swapped to a space of that size. ``prefix_cache``: blocks of the device pool are found again. ``copy_on_write``: forks share blocks.
-    ``reserve_tokens``: room for so many is kept for each request, in place of what ``allocation`` says. ``contiguous``: what a request is
-    given at once is one run. ``sample_usage``: an event each step says how slots are used.
-    """
-
-    num_blocks: int
-    block_size: int
-    max_batch_tokens: int
-    host_tokens: int | None
-    chunk_tokens: int
-    swap_tokens: int | None = None
-    prefix_cache: bool = True
-    victim: VictimPolicy = newest
-    allocation: Allocation = on_demand
-    copy_on_write: bool = True
-    reserve_tokens: int | None = None
-    contiguous: bool = False
-    sample_usage: bool = False
 
 
 class Engine:
@@ -75,31 +50,34 @@ class Engine:
         """Allocates the device pool, the host tier and the swap space, and touches all.
 
         ``recovery`` ``None``: as ``config.swap_tokens`` says.
+
+        Raises:
+            UsageError: there is no policy of a name.
         """
         self.model = model
         self.config = config
         chunks, swap_blocks = (config.host_tokens or 0) // config.chunk_tokens, (config.swap_tokens or 0) // config.block_size
         device, chunk_blocks = model.network.device, config.chunk_tokens // config.block_size
         self.store = KVStore(model.shape, config.num_blocks, config.block_size, device, chunks, chunk_blocks, swap_blocks)
-        self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens)
-        self.pool = (ContiguousPool if config.contiguous else BlockPool)(config.num_blocks)
+        self.host = None if config.host_tokens is None else HostTier(chunks, config.chunk_tokens, config.host_policy)
+        self.pool = (ContiguousPool if config.contiguous else BlockPool)(config.num_blocks, config.device_policy)
         self.cache = PrefixCache(self.pool, config.block_size, self.host, config.prefix_cache)
         self.transfer = transfer(self.store)
-        self.transit = Transit(self.pool)
+        self.pending = PendingTransfers(self.pool)
         self.journal = Journal(clock, self.store.block_bytes)
         if recovery is None:
-            space = (swap_blocks, config.block_size, self.transfer, self.transit, self.journal)
+            space = (swap_blocks, config.block_size, self.transfer, self.pending, self.journal)
             recovery = Recompute() if config.swap_tokens is None else Swap(*space)
         allocation = config.allocation if config.reserve_tokens is None else reserve_each(config.reserve_tokens)
         policies = Policies(recovery, config.victim, allocation, config.copy_on_write)
-        self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.transit.reclaim, self.store.copy_block)
+        self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.pending.reclaim, self.store.copy_block)
         self._clock = clock
         self._salt = secrets.token_bytes(32)
         self._arrivals = itertools.count()
         self._searches = Searches(self.scheduler, clock)
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EngineCounters:
         """What was done since the cold start."""
         return self.journal.counters
 
@@ -200,21 +178,21 @@ class Engine:
         if self.config.sample_usage and plan.work:
             self.journal.note("usage", None, **usage(self.scheduler))
         given += self._searches.choose()
-        self.transit.collect()
+        self.pending.collect()
         finished += self._end(given)
         self._count_evictions()
         return finished
 
     def drain(self) -> None:
         """Wait until every copy to the host tier and to the swap space has arrived."""
-        self.transit.wait()
+        self.pending.wait()
 
     def _await_transfer(self) -> None:
         """With nothing to compute, wait for what the oldest sequence waits for; it is a fault of the scheduler if there is nothing."""
         loading = [sequence.loading for sequence in self.scheduler.running if sequence.loading is not None]
         if loading:
             loading[0].ticket.wait()
-        elif self.is_busy and not self.transit.reclaim():
+        elif self.is_busy and not self.pending.reclaim():
             raise RuntimeError("requests are queued, none can run, and no transfer is under way")
 
     def _restore(self, admitted: list[Admission]) -> None:
@@ -283,7 +261,7 @@ class Engine:
         if copies:
             blocks = [block for copy in copies for block in copy.blocks]
             self.pool.acquire(blocks)
-            self.transit.hold(Held(self.transfer.store(copies), work.sequence, blocks))
+            self.pending.hold(PendingTransfer(self.transfer.store(copies), work.sequence, blocks))
             tokens = len(copies) * self.config.chunk_tokens
             self.counters.stored_tokens += tokens
             self.journal.note("store", work.sequence, tokens=tokens)
@@ -297,7 +275,7 @@ class Engine:
 
     def _finish(self, sequence: Sequence) -> None:
         """Return a finished sequence's blocks; its stores first, so that the order of reuse does not depend on a copy's speed."""
-        self.transit.wait(sequence)
+        self.pending.wait(sequence)
         slots, used = len(sequence.block_table) * self.config.block_size, sequence.computed
         self.scheduler.remove(sequence)
         self.journal.note("finish", sequence, tokens=sequence.output_tokens, slots=slots, used=used)

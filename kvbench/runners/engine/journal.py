@@ -11,7 +11,7 @@ from kvbench.runners.engine.scheduling.stall import OpenStall
 
 
 @dataclass(slots=True)
-class Counters:
+class EngineCounters:
     """What the engine has done since its cold start; every number only grows."""
 
     steps: int = 0
@@ -43,7 +43,7 @@ class Journal:
     """Counters, events, and what a sequence remembers of its own preemptions."""
 
     def __init__(self, clock: Callable[[], float], block_bytes: int) -> None:
-        self.counters = Counters()
+        self.counters = EngineCounters()
         self.events: list[dict[str, object]] = []
         self.clock = clock
         self._block_bytes = block_bytes
@@ -56,7 +56,7 @@ class Journal:
     def admitted(self, sequence: Sequence, hit: Hit) -> None:
         """A sequence starts with what was found of it; a second time, that is no hit."""
         beyond = hit.tokens - hit.device_tokens
-        if sequence.kept:
+        if sequence.swap_slots:
             self.note("resume", sequence, device=hit.device_tokens, host=0, swap=beyond)
         elif sequence.device_hit is not None or sequence.output_tokens:
             self.note("resume", sequence, device=hit.device_tokens, host=beyond, swap=0)

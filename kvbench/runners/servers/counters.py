@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 
 from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import call
-from kvbench.runners.servers.metric import Metric, MetricNames, ReportedPool
+from kvbench.runners.servers.metric import MetricNames, ReportedPool, ServerMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str,
     return {name: value - before.get(name, 0) for name, value in after.items()}
 
 
-def _totals(samples: list[Sample], metrics: Mapping[str, Metric]) -> dict[str, float]:
+def _totals(samples: list[Sample], metrics: Mapping[str, ServerMetric]) -> dict[str, float]:
     """The sum of the samples that each metric names; a metric without a sample is left out."""
     totals: dict[str, float] = {}
     for name, metric in metrics.items():

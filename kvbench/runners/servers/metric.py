@@ -20,7 +20,7 @@ class ReportedPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class ServerMetric:
     """A sample in ``/metrics``: its name, and the label it must have, if any. All that match are summed (engines, ranks)."""
 
     name: str
@@ -39,7 +39,7 @@ class MetricNames:
         start: the metric that says when the process started, seconds since the epoch.
     """
 
-    counters: Mapping[str, Metric]
-    gauges: Mapping[str, Metric] = field(default_factory=dict)
+    counters: Mapping[str, ServerMetric]
+    gauges: Mapping[str, ServerMetric] = field(default_factory=dict)
     pool: Callable[[Sequence[Sample]], ReportedPool | None] = lambda _: None
     start: str = "process_start_time_seconds"

@@ -6,18 +6,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.config.settings import given_or
 from kvbench.config.simulator import SimulatorOptions
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.calibration import complete, describe_fit
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import read_run
@@ -111,7 +112,7 @@ class SimulatorBackend:
         kept, reserved = prompt_tokens, 0  # of whole documents, whose output takes no room
         if self._profile.device is not None:
             kept, reserved = prompt_tokens + output_tokens - 1, self._profile.device.reserved_blocks
-        needed = (-(-kept // block) + reserved) * block
+        needed = (ceil_div(kept, block) + reserved) * block
         if needed > self.capacity.tokens:
             raise UsageError(
                 f"{size} need a pool of {needed:,} tokens, this one has {self.capacity.tokens:,}; --kv-tokens {needed} holds it"
@@ -126,7 +127,7 @@ class SimulatorBackend:
     def start(self, arm: ColdStart, clock: Clock) -> SimulatorRunner:
         """A cold simulator, with a clock of its own."""
         pool = self.capacity
-        capacity = Capacity(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
+        capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
         return SimulatorRunner(Predictor(self._profile, capacity, self._rates))
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kvbench.errors import UsageError
 from kvbench.runners.profiles import DeviceRules
-from kvbench.runners.simulator.eviction import Eviction, Key
-from kvbench.runners.simulator.lru import LRU
+from kvbench.runners.simulator.policies.policy import Key
+from kvbench.runners.simulator.policies.registry import make_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Blank:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Duplicate:
     """A block with the content of another one."""
 
     key: Key
@@ -40,13 +40,13 @@ class DevicePool:
         """Cold, every block blank.
 
         Raises:
-            UsageError: the profile reserves more blocks than there are.
+            UsageError: the profile reserves more blocks than there are, or its policy cannot be used.
         """
         self.usable = blocks - rules.reserved_blocks
         if self.usable < 0:
             raise UsageError(f"the pool has {blocks} blocks, and the profile reserves {rules.reserved_blocks}; raise --kv-tokens")
         self._rules = rules
-        self._findable: Eviction = LRU()
+        self._findable = make_policy(rules.policy, self.usable)
         self._blank = self.usable
         self._copies: dict[Key, list[Key]] = {}
         """Of content that several blocks hold, the name of each such block, oldest first. The first one's is its key."""
@@ -71,11 +71,9 @@ class DevicePool:
         if self._copies or not self._findable.is_disjoint(keys[hits:] if hits else keys):
             return self._read_step_by_step(keys, limit, prompt_blocks, blocks)
         # Every block that the request fills is new, so nothing depends on the order within it.
-        missing = blocks - hits - self._blank
-        self._blank = max(-missing, 0)
-        self._release(keys, blocks - len(keys))  # before evicting: its blocks are in use until then
-        if missing > 0:
-            self._findable.evict(missing)
+        self._blank = max(self._blank - (blocks - hits), 0)
+        names = self._freed(keys, blocks - len(keys))
+        self._findable.admit(names, self.usable - self._blank)
         return hits
 
     def held(self, keys: Sequence[Key]) -> int:
@@ -86,7 +84,7 @@ class DevicePool:
         """As :meth:`read`. A block whose content is there already gets a name that depends on what is evicted just before it is full."""
         table = self._find(keys[:limit])
         hits = len(table)
-        self._findable.use(table)  # so that nothing of it is evicted
+        self._findable.pin(table)
         self._allocate(prompt_blocks - hits)
         filled = min(prompt_blocks, len(keys))  # if the output fills the prompt's last block, no other is taken before that
         table += [self._name(key) for key in keys[hits:filled]]
@@ -99,7 +97,7 @@ class DevicePool:
             findable = [name for name in table if not isinstance(name, Blank)]
             self._blank += len(table) - len(findable)
             table = findable
-        self._release(table, partial)
+        self._findable.use(self._freed(table, partial))
         return hits
 
     def _find(self, keys: Sequence[Key]) -> list[Key]:
@@ -112,7 +110,7 @@ class DevicePool:
         blank = min(count, self._blank)
         self._blank -= blank
         for name in self._findable.evict(count - blank):
-            key = name.key if isinstance(name, Copy) else name
+            key = name.key if isinstance(name, Duplicate) else name
             if key in self._copies:
                 self._copies[key].remove(name)
                 if self._copies[key] in ([], [key]):
@@ -125,17 +123,20 @@ class DevicePool:
         if not self._rules.keeps_duplicates:
             return self._new_blank()
         self._made += 1
-        copy = Copy(key, self._made)
+        copy = Duplicate(key, self._made)
         self._copies.setdefault(key, [key]).append(copy)
         return copy
 
-    def _release(self, findable: Sequence[Key], partial: int) -> None:
-        """Return a request's blocks: those that can be found, then ``partial`` ones that are not full."""
+    def _freed(self, findable: Sequence[Key], partial: int) -> Sequence[Key]:
+        """The names of a request's blocks in the order in which they are freed: those that can be found, and ``partial`` that are not full.
+
+        Where not-full ones have no place among the others, they are counted as blank at once.
+        """
         if self._rules.blanks_first:
             self._blank += partial
         elif partial:
             findable = [*findable, *(self._new_blank() for _ in range(partial))]
-        self._findable.use(findable[::-1] if self._rules.tail_first else findable)
+        return findable[::-1] if self._rules.tail_first else findable
 
     def _new_blank(self) -> Blank:
         self._made += 1

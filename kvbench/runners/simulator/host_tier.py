@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import HostRules
-from kvbench.runners.simulator.eviction import Eviction, Key
-from kvbench.runners.simulator.lru import LRU
+from kvbench.runners.simulator.policies.policy import Key
+from kvbench.runners.simulator.policies.registry import make_policy
 
 
 def chunks_to_hold(chunks: int, rules: HostRules) -> int:
@@ -19,14 +20,14 @@ def chunks_to_hold(chunks: int, rules: HostRules) -> int:
     return capacity
 
 
-class HostTier:
+class ChunkTier:
     """Room for ``capacity`` chunks under a profile's rules; positions are tokens from the start of the prompt."""
 
     def __init__(self, capacity: int, chunk_tokens: int, rules: HostRules) -> None:
         self.capacity = capacity
         self.chunk_tokens = chunk_tokens
         self._rules = rules
-        self._kept: Eviction = LRU()
+        self._kept = make_policy(rules.policy, capacity)
         self.exact = True
         """Whether the hits so far are certain: not if a background job evicted, whose time nobody knows."""
 
@@ -48,7 +49,7 @@ class HostTier:
         if start >= limit and not from_start:
             return start, start
         first = 0 if from_start else start // self.chunk_tokens
-        wanted = keys[first : -(-limit // self.chunk_tokens)]
+        wanted = keys[first : ceil_div(limit, self.chunk_tokens)]
         run = self._kept.leading_run(wanted)
         if not run:
             return start, 0
@@ -62,25 +63,8 @@ class HostTier:
             return
         if self._rules.watermark < 1:
             self._store_what_fits(keys)
-        elif len(keys) <= self.capacity and self._kept.is_disjoint(keys):
-            self._make_room(len(keys))  # all at once; what is here already could be evicted before its turn, so else one by one
-            self._kept.use(keys)
-        else:
-            for key in keys:
-                self._store_one(key)
-
-    def _store_one(self, key: Key) -> None:
-        if key not in self._kept:
-            if self.capacity == 0:
-                return
-            self._make_room(1)
-        self._kept.use([key])
-
-    def _make_room(self, count: int) -> None:
-        """Evict until ``count`` more chunks fit."""
-        missing = len(self._kept) + count - self.capacity
-        if missing > 0:
-            self._kept.evict(missing)
+        elif self.capacity:
+            self._kept.store(keys, self.capacity)
 
     def _store_what_fits(self, keys: Sequence[Key]) -> None:
         """Add new chunks while there is room, a request's tail before its head in the order of eviction; then the background job."""

@@ -9,7 +9,7 @@ from typing import Any
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.profiles import Profile
 from kvbench.runners.send_queue import SendQueue
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, Capacity, TierTokens, make_simulator
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, CacheSizes, TierTokens, make_simulator
 from kvbench.runs.rates import Rates
 
 
@@ -49,7 +49,7 @@ class Prediction:
 class Predictor:
     """Predicts the passes of one arm and repeat, one after the other, from a cold start as its runner's."""
 
-    def __init__(self, profile: Profile, capacity: Capacity, rates: Rates | None = None) -> None:
+    def __init__(self, profile: Profile, capacity: CacheSizes, rates: Rates | None = None) -> None:
         """Raises ``UsageError`` if the sizes do not go together (:func:`kvbench.runners.simulator.simulator.make_simulator`)."""
         self._profile = profile
         self._rates = rates

@@ -8,36 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kvbench.runners.simulator.belady import Belady
-from kvbench.runners.simulator.eviction import Eviction, Key
-from kvbench.runners.simulator.lru import LRU
+from kvbench.runners.simulator.policies.policy import Key, Policy
+from kvbench.runners.simulator.policies.registry import make_policy
 
 
-def replay(requests: Iterable[Sequence[Key]], capacity: int, tail_first: bool, eviction: Eviction | None = None) -> int:
+def replay(requests: Iterable[Sequence[Key]], capacity: int, tail_first: bool, policy: Policy | None = None) -> int:
     """Block hits of all requests in a cold cache: of each its leading run of blocks found; then it uses all its blocks.
 
     Args:
         requests: block keys of each, head first, none of them twice.
         capacity: in blocks. Of a request that has more, those used first go.
         tail_first: whether a request's tail is used before its head, and so goes first.
-        eviction: what goes first; LRU unless given.
+        policy: an empty cache under another policy than LRU.
     """
-    held: Eviction = LRU() if eviction is None else eviction
+    held = make_policy("lru", capacity) if policy is None else policy
     hits = 0
     for keys in requests:
         hits += held.leading_run(keys)
-        held.use(keys[::-1] if tail_first else keys)
-        too_many = len(held) - capacity
-        if too_many > 0:
-            held.evict(too_many)
+        held.admit(keys[::-1] if tail_first else keys, capacity)
     return hits
 
 
 def most_hits(requests: Sequence[Sequence[Key]], capacity: int) -> int:
-    """The most block hits that any order of eviction could give (:class:`~kvbench.runners.simulator.belady.Belady`).
+    """The most block hits that any order of eviction could give (:class:`~kvbench.runners.simulator.policies.belady.Belady`).
 
     Args:
         requests: as for :func:`replay`.
         capacity: in blocks.
     """
-    return replay(requests, capacity, tail_first=True, eviction=Belady(requests))
+    return replay(requests, capacity, tail_first=True, policy=make_policy("belady", capacity, requests))

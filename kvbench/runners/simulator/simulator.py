@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kvbench.errors import UsageError
+from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.device_pool import DevicePool
 from kvbench.runners.simulator.documents import DocumentCache
-from kvbench.runners.simulator.eviction import Key
-from kvbench.runners.simulator.host_tier import HostTier
+from kvbench.runners.simulator.host_tier import ChunkTier
+from kvbench.runners.simulator.policies.policy import Key
 from kvbench.runners.simulator.prefixes import Prefixes
 
 UNKNOWN_OUTPUT = -1
@@ -25,7 +26,7 @@ and a prompt that holds an answer has it where the answer stands."""
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class CacheSizes:
     """Sizes of the tiers in tokens, rounded down to whole blocks and chunks. ``host_tokens`` ``None``: there is no host tier.
 
     ``chunk_tokens`` ``None``: the profile's. ``block_size`` and chunks mean nothing where whole documents are kept.
@@ -78,7 +79,7 @@ class Simulator(Protocol):
         """
 
 
-def make_simulator(profile: Profile, capacity: Capacity) -> Simulator:
+def make_simulator(profile: Profile, capacity: CacheSizes) -> Simulator:
     """A cold simulator.
 
     Raises:
@@ -92,7 +93,7 @@ def make_simulator(profile: Profile, capacity: Capacity) -> Simulator:
 class BlockSimulator:
     """Device pool and host tier under a profile's rules, for requests whose blocks and chunks have keys already (traces)."""
 
-    def __init__(self, device: DeviceRules, host: HostRules, capacity: Capacity) -> None:
+    def __init__(self, device: DeviceRules, host: HostRules, capacity: CacheSizes) -> None:
         """Raises ``UsageError`` as :func:`make_simulator`."""
         self.block_size = capacity.block_size
         self.chunk_tokens = host.chunk_tokens if capacity.chunk_tokens is None else capacity.chunk_tokens
@@ -105,7 +106,7 @@ class BlockSimulator:
         self._pool = DevicePool(capacity.device_tokens // self.block_size, device)
         self._tier = None
         if capacity.host_tokens is not None:
-            self._tier = HostTier(capacity.host_tokens // self.chunk_tokens, self.chunk_tokens, host)
+            self._tier = ChunkTier(capacity.host_tokens // self.chunk_tokens, self.chunk_tokens, host)
 
     @property
     def exact(self) -> bool:
@@ -121,7 +122,7 @@ class BlockSimulator:
         prompt, kv, blocks, chunks = request
         size = self.block_size
         limit = prompt - self._left_to_compute  # where a hit ends at the latest
-        device = self._pool.read(blocks, limit // size, -(-prompt // size), -(-kv // size)) * size
+        device = self._pool.read(blocks, limit // size, ceil_div(prompt, size), ceil_div(kv, size)) * size
         if self._tier is None:
             return TierTokens(device, 0, prompt - device)
         if self._ends_at_block:
@@ -140,7 +141,7 @@ class BlockSimulator:
 class PromptSimulator:
     """A :class:`BlockSimulator` for token ids."""
 
-    def __init__(self, device: DeviceRules, host: HostRules, capacity: Capacity) -> None:
+    def __init__(self, device: DeviceRules, host: HostRules, capacity: CacheSizes) -> None:
         """Raises ``UsageError`` as :func:`make_simulator`."""
         self._tiers = BlockSimulator(device, host, capacity)
         self._blocks = Prefixes(self._tiers.block_size)
@@ -164,7 +165,7 @@ class DocumentSimulator:
 
     exact = True
 
-    def __init__(self, capacity: Capacity) -> None:
+    def __init__(self, capacity: CacheSizes) -> None:
         self._device = DocumentCache(capacity.device_tokens)
         self._host = None if capacity.host_tokens is None else DocumentCache(capacity.host_tokens)
 

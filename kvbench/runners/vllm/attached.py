@@ -158,7 +158,7 @@ class AttachedBackend:
         """Nothing of the servers is ours."""
 
     def _runner(self, server: Attached, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        salt, ids = f"{self.nonce}/{arm.repeat}", self._config.compares_outputs
+        salt, ids = f"{self.nonce}-{arm.repeat}", self._config.compares_outputs
         patience = Patience(self._config.request_timeout)
         client = Client(server.url, self._served.name, clock, server.headers, patience, token_ids=ids, cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")

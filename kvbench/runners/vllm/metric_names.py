@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kvbench.runners.servers.metric import Metric, MetricNames
+from kvbench.runners.servers.metric import MetricNames, ServerMetric
 
 KNOWN_LMCACHE = "0.5"
 """The version this file was read from and tested with."""
@@ -22,14 +22,14 @@ LMCACHE_WATERMARK = 0.8
 
 LMCACHE_COUNTERS = MappingProxyType(
     {
-        "lmcache_lookups": Metric("lmcache_mp_lookups_requests_total"),
-        "lmcache_asked_tokens": Metric("lmcache_mp_lookup_requested_tokens_total"),
-        "lmcache_hit_tokens": Metric("lmcache_mp_lookup_hit_tokens_total"),
-        "lmcache_hit_tokens_l1": Metric("lmcache_mp_lookup_hit_l1_tokens_total"),
-        "lmcache_hit_tokens_l2": Metric("lmcache_mp_lookup_hit_l2_tokens_total"),
-        "lmcache_chunks_written": Metric("lmcache_mp_l1_write_chunks_total"),
-        "lmcache_chunks_read": Metric("lmcache_mp_l1_read_chunks_total"),
-        "lmcache_chunks_evicted": Metric("lmcache_mp_l1_evicted_chunks_total"),
+        "lmcache_lookups": ServerMetric("lmcache_mp_lookups_requests_total"),
+        "lmcache_asked_tokens": ServerMetric("lmcache_mp_lookup_requested_tokens_total"),
+        "lmcache_hit_tokens": ServerMetric("lmcache_mp_lookup_hit_tokens_total"),
+        "lmcache_hit_tokens_l1": ServerMetric("lmcache_mp_lookup_hit_l1_tokens_total"),
+        "lmcache_hit_tokens_l2": ServerMetric("lmcache_mp_lookup_hit_l2_tokens_total"),
+        "lmcache_chunks_written": ServerMetric("lmcache_mp_l1_write_chunks_total"),
+        "lmcache_chunks_read": ServerMetric("lmcache_mp_l1_read_chunks_total"),
+        "lmcache_chunks_evicted": ServerMetric("lmcache_mp_l1_evicted_chunks_total"),
     }
 )
 """Counters of an LMCache server (multi-process mode), on its HTTP port's ``/metrics``.

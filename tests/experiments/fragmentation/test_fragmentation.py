@@ -35,7 +35,7 @@ def default(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> tupl
 
 
 def by_arm(summary: Summary) -> dict[str, FragmentationRow]:
-    return {row.arm: row for row in summary.fragmentation}
+    return {row.arm: row for row in summary.rows["fragmentation"]}
 
 
 def workload(**options: Any) -> Fragmentation:
@@ -44,14 +44,14 @@ def workload(**options: Any) -> Fragmentation:
 
 def test_every_arm_gives_every_request_the_same_tokens(default: tuple[Run, Summary]) -> None:
     found, summary = default
-    assert [row.arm for row in summary.fragmentation] == ARMS
+    assert [row.arm for row in summary.rows["fragmentation"]] == ARMS
     digests: dict[int, set[str]] = {}
     for line in found.requests:
         digests.setdefault(line["position"], set()).add(line["output_digest"])
     assert all(len(same) == 1 for same in digests.values())
     assert len(set.union(*digests.values())) > 5
     assert found.manifest["status"] == "complete"
-    assert {(row.requests, row.finished) for row in summary.fragmentation} == {(40, 40)}
+    assert {(row.requests, row.finished) for row in summary.rows["fragmentation"]} == {(40, 40)}
 
 
 def test_the_waste_at_the_end_is_what_each_arm_must_reserve(default: tuple[Run, Summary]) -> None:
@@ -81,7 +81,7 @@ def test_more_run_at_once_where_less_is_reserved(default: tuple[Run, Summary]) -
 
 
 def test_the_shares_of_the_pool_sum_to_one_and_agree_with_the_waste(default: tuple[Run, Summary]) -> None:
-    for row in default[1].fragmentation:
+    for row in default[1].rows["fragmentation"]:
         assert row.pool_slots == 128
         assert 0 < row.short_steps < row.steps
         assert row.shares is not None
@@ -95,7 +95,7 @@ def test_the_shares_of_the_pool_sum_to_one_and_agree_with_the_waste(default: tup
 
 def test_repeats_count_the_same_and_give_an_interval(default: tuple[Run, Summary]) -> None:
     found, summary = default
-    for row in summary.fragmentation:
+    for row in summary.rows["fragmentation"]:
         assert row.steps % 2 == row.short_steps % 2 == 0
         assert (row.speed_interval is None) == (row.arm == "reserve-max")
     steps = [(event["slots"], event["used"]) for line in found.requests for event in ends(found, line["request_id"])]

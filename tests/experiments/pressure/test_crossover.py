@@ -12,12 +12,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.analysis.run_info import read_setup
 from kvbench.cli.main import main
+from kvbench.drawing.layout import TERMINAL, WIDTH
 from kvbench.experiments.pressure import crossover_tables as report
 from kvbench.experiments.pressure.crossover import CrossoverRow, crossings, flops, read, rows
 from kvbench.experiments.pressure.crossover_plot import crossover_plots
-from kvbench.reports.layout import TERMINAL, WIDTH
+from kvbench.experiments.readings import view_of
 from kvbench.runners.engine.model.floors import layer_products, measure_floors
 from kvbench.runners.engine.model.model import load_model
 from kvbench.runs.run_folder import read_run
@@ -127,7 +127,7 @@ def test_a_run_brings_exactly_the_history_back_in_both_arms(folder: Path) -> Non
 
 def test_its_row_is_the_median_of_its_stalls_with_the_floors_of_its_manifest(folder: Path) -> None:
     run = read_run(folder)
-    [found] = summarise(run).crossover
+    [found] = summarise(run).rows["crossover"]
     stalls = {(line["arm"], line["repeat"]): line["stalls"][0] for line in run.requests if line["stalls"]}
     back = [stalls["swap", repeat] for repeat in (0, 1)]
     recompute = [stalls["recompute", repeat]["recomputing_ms"] + stalls["recompute", repeat]["first_step_ms"] for repeat in (0, 1)]
@@ -145,7 +145,7 @@ def test_its_row_is_the_median_of_its_stalls_with_the_floors_of_its_manifest(fol
 
 
 def test_no_copy_is_faster_than_the_link(folder: Path) -> None:
-    [found] = summarise(read_run(folder)).crossover
+    [found] = summarise(read_run(folder)).rows["crossover"]
     took = 48 * 256 / 0.01e9 * 1e3
     assert found.restore_ms is not None
     assert found.restore_ms >= took - 1e-6
@@ -171,7 +171,7 @@ def test_a_history_that_did_not_come_back_whole_gives_no_time(folder: Path) -> N
     for line in run.passes:
         if line["arm"] == "swap":
             line["counters_after"]["swapped_in_tokens"] -= 1
-    [found] = rows(run, read_setup(run.manifest))
+    [found] = rows(view_of(run))
     assert found.recompute_ms is not None
     assert (found.restore_ms, found.step_ms, found.swap_out_ms, found.ratio) == (None, None, None, None)
 

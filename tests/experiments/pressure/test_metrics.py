@@ -104,7 +104,8 @@ def made(folder: Path, arms: Mapping[str, Arm] = DEFAULT, dtype: str = "float32"
 
 
 def row(summary: Summary, arm: str) -> PressureRow:
-    return next(item for item in summary.pressure if item.arm == arm)
+    rows: tuple[PressureRow, ...] = summary.rows["pressure"]
+    return next(item for item in rows if item.arm == arm)
 
 
 def test_every_figure_of_a_row(tmp_path: Path) -> None:

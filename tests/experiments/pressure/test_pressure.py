@@ -39,7 +39,7 @@ def measured(out: Path, model: Path, *options: str) -> tuple[Run, Summary]:
 
 
 def by_arm(summary: Summary) -> dict[str, PressureRow]:
-    return {row.arm: row for row in summary.pressure}
+    return {row.arm: row for row in summary.rows["pressure"]}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def default(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> tupl
 
 def test_every_request_ends_with_the_tokens_of_the_ample_arm(default: tuple[Run, Summary]) -> None:
     run, summary = default
-    assert [row.arm for row in summary.pressure] == ["ample", "recompute", "swap", "reserve"]
-    for row in summary.pressure:
+    assert [row.arm for row in summary.rows["pressure"]] == ["ample", "recompute", "swap", "reserve"]
+    for row in summary.rows["pressure"]:
         assert (row.requests, row.finished, row.same_outputs, row.compared_outputs) == (6, 6, 6, 6)
     assert {(line["prompt_tokens"], line["output_tokens"]) for line in run.requests} == {(20, 24)}
     assert len({line["output_digest"] for line in run.requests}) == 6  # and the requests are not all the same one
@@ -86,12 +86,12 @@ def test_a_reservation_runs_fewer_at_once(default: tuple[Run, Summary]) -> None:
 def test_the_parts_of_every_stall_sum_to_the_gap_the_user_saw(default: tuple[Run, Summary]) -> None:
     run, summary = default
     stalls = [(line, stall) for line in run.requests for stall in line["stalls"]]
-    assert len(stalls) == sum(row.stalls.count for row in summary.pressure) > 0
+    assert len(stalls) == sum(row.stalls.count for row in summary.rows["pressure"]) > 0
     for line, stall in stalls:
         gap = line["token_times_s"][stall["after_token"]] - line["token_times_s"][stall["after_token"] - 1]
         parts = [stall[f"{part}_ms"] for part in ("waiting", "restoring", "recomputing", "first_step")]
         assert stall["total_ms"] == pytest.approx(gap * 1e3) == pytest.approx(sum(parts))
-    for row in summary.pressure:
+    for row in summary.rows["pressure"]:
         if row.stalls.sum is not None:
             told = [stall["total_ms"] for line, stall in stalls if line["arm"] == row.arm]
             assert row.stalls.sum.total_ms == pytest.approx(sum(told))
@@ -103,8 +103,8 @@ def test_the_parts_of_every_stall_sum_to_the_gap_the_user_saw(default: tuple[Run
 def test_sampled_requests_keep_their_tokens_too(tmp_path: Path, small_model: Path, default: tuple[Run, Summary], temperature: str) -> None:
     options = ["--temperature", temperature, "--victim", "least-computed", "--dtype", "float64"]
     run, summary = measured(tmp_path / "run", small_model, *options)
-    assert [(row.same_outputs, row.compared_outputs) for row in summary.pressure] == [(6, 6)] * 4
-    assert sum(row.preemptions or 0 for row in summary.pressure) > 0
+    assert [(row.same_outputs, row.compared_outputs) for row in summary.rows["pressure"]] == [(6, 6)] * 4
+    assert sum(row.preemptions or 0 for row in summary.rows["pressure"]) > 0
     assert not {line["output_digest"] for line in run.requests} & {line["output_digest"] for line in default[0].requests}
 
 
@@ -186,7 +186,7 @@ def test_a_run_can_be_compared_with_another_and_run_again(tmp_path: Path, defaul
 
 def test_intervals_come_with_repeats(tmp_path: Path, small_model: Path) -> None:
     run, summary = measured(tmp_path / "run", small_model, "--arm", "ample,recompute", "--repeats", "2", "--requests", "4")
-    ample, recompute = summary.pressure
+    ample, recompute = summary.rows["pressure"]
     assert (ample.share, ample.share_interval) == (1.0, None)
     assert recompute.share_interval is not None
     assert recompute.share_interval[0] <= (recompute.share or 0) <= recompute.share_interval[1]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kvbench.cli.main import main
+from kvbench.experiments.readings import view_of
 from kvbench.experiments.sharing.metrics import SharingRow, held_blocks
 from kvbench.experiments.sharing.options import SharingOptions
 from kvbench.experiments.sharing.workload import make_sharing
@@ -37,7 +38,7 @@ def measured(out: Path, model: Path, *options: str) -> tuple[Run, Summary]:
 
 
 def by_name(summary: Summary) -> dict[tuple[str, str], SharingRow]:
-    return {(row.arm, row.pass_name): row for row in summary.sharing}
+    return {(row.arm, row.pass_name): row for row in summary.rows["sharing"]}
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +84,14 @@ def test_the_fullest_step_is_the_pools_own_peak(default: tuple[Run, Summary]) ->
     run, summary = default
     peaks = {(line["arm"], line["pass"]): line["peak_pool_tokens"] // 8 for line in run.passes}
     assert peaks == {key: row.blocks for key, row in by_name(summary).items()}
-    assert {len(steps) for steps in held_blocks(run).values()} == {14}
+    assert {len(steps) for steps in held_blocks(view_of(run)).values()} == {14}
 
 
 def test_every_answer_is_a_record_of_its_own_with_the_tokens_of_the_other_arm(default: tuple[Run, Summary]) -> None:
     run, summary = default
     assert len(run.requests) == 2 * 3 * (4 + 3)
     assert run.manifest["status"] == "complete"
-    for row in summary.sharing:
+    for row in summary.rows["sharing"]:
         count = 12 if row.pass_name == "sampling" else 9
         assert (row.requests, row.answers, row.finished) == (3, count, count)
         assert (row.same_outputs, row.compared_outputs) == ((None, 0) if row.arm == "copying" else (count, count))
@@ -123,8 +124,8 @@ def test_under_pressure_the_arms_give_the_same_tokens_and_the_report_says_that_b
 ) -> None:
     run, summary = measured(tmp_path / "run", small_model, *options, "--dtype", "float64", "--temperature", "2")
     rows = by_name(summary)
-    assert sum(row.preemptions or 0 for row in summary.sharing) > 0
-    assert sum(row.waited_forks or 0 for row in summary.sharing if row.arm == "copying") > 0
+    assert sum(row.preemptions or 0 for row in summary.rows["sharing"]) > 0
+    assert sum(row.waited_forks or 0 for row in summary.rows["sharing"] if row.arm == "copying") > 0
     for name, count in (("sampling", 12), ("beam", 9)):
         assert rows["copy-on-write", name].same_outputs == count
     assert not summary.reasons
@@ -167,7 +168,7 @@ def test_answers_that_are_missing_or_too_short_are_a_reason(default: tuple[Run, 
 
 def test_one_answer_to_each_prompt_shares_nothing_and_the_report_says_so(tmp_path: Path, small_model: Path, capsys: Captured) -> None:
     run, summary = measured(tmp_path / "run", small_model, "--n", "1", "--beams", "1")
-    for row in summary.sharing:
+    for row in summary.rows["sharing"]:
         assert (row.blocks, row.entries, row.copied_blocks) == (3 * ENDS, 3 * ENDS, 0)
     assert {line["request_id"] for line in run.requests if line["arm"] == "copying" and line["pass"] == "sampling"} == {
         f"copying-r0-p0-{position}" for position in range(3)
@@ -193,7 +194,7 @@ def test_the_sentences_read_the_table(default: tuple[Run, Summary]) -> None:
 def test_repeats_give_an_interval(tmp_path: Path, small_model: Path) -> None:
     _, summary = measured(tmp_path / "run", small_model, "--repeats", "2", "--requests", "1", "--output-tokens", "4")
     assert [sentence.partition(":")[0] for sentence in summary.sentences] == ["4 samples of each prompt", "3 beams of each prompt"]
-    for row in summary.sharing:
+    for row in summary.rows["sharing"]:
         assert row.answers == 2 * (4 if row.pass_name == "sampling" else 3)
         assert (row.speed_interval is None) == (row.arm == "copying")
     assert all("x [95 % " in sentence for sentence in summary.sentences)
@@ -203,7 +204,7 @@ def test_lengths_may_differ(tmp_path: Path, small_model: Path) -> None:
     run, summary = measured(tmp_path / "run", small_model, "--prompt-tokens", "uniform:1:40", "--output-tokens", "uniform:1:9")
     assert len({line["prompt_tokens"] for line in run.requests}) > 3
     assert not summary.reasons
-    for row in summary.sharing:
+    for row in summary.rows["sharing"]:
         assert row.arm == "copying" or row.same_outputs == row.answers
 
 
@@ -234,7 +235,7 @@ def test_an_interrupted_run_is_shown_as_far_as_it_went(default: tuple[Run, Summa
     run, _ = default
     manifest = run.manifest | {"status": "interrupted", "reasons": ["stopped by the user"]}
     summary = summarise(Run(run.path, manifest, run.requests[:5], [], []))
-    [row] = summary.sharing
+    [row] = summary.rows["sharing"]
     assert (row.arm, row.answers, row.blocks, row.tokens_per_s, row.saved) == ("copy-on-write", 5, None, None, None)
     assert "interrupted after 5 of 42 requests: stopped by the user" in summary.notes
     assert summary.sentences == ("One of the arms did not end, so there is nothing to compare: what is saved stands beside copying.",)

@@ -16,8 +16,12 @@ from typing import Any
 
 import torch
 
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
+from kvbench.runners.engine.kv.block_pool import BlockPool
+from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.kv_store import KVShape, KVStore
+from kvbench.runners.engine.kv.policies.lru import LRUOrder
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
@@ -176,11 +180,13 @@ def check_invariants(engine: FakeEngine) -> None:
     blocks = range(pool.num_blocks)
 
     held = Counter(block for sequence in running for block in sequence.block_table)
-    pins = Counter(block for held in engine.transit.held for block in held.blocks)
+    pins = Counter(block for held in engine.pending.transfers for block in held.blocks)
     assert [pool.references[block] for block in blocks] == [held[block] + pins[block] for block in blocks]
     free = [block for block in blocks if pool.is_free(block)]
     assert len(free) + sum(pool.references[block] > 0 for block in blocks) == pool.num_blocks
     assert (pool.free_blocks, pool.used_blocks) == (len(free), pool.num_blocks - len(free))
+    assert set(pool._blank) == {block for block in free if pool.key_of(block) is None}
+    assert len(pool._findable) == len(free) - len(pool._blank)
     assert not any(pool.references[block] for block in free)
 
     keyed = {block: key for block in blocks if (key := pool.key_of(block)) is not None}
@@ -204,16 +210,29 @@ def check_invariants(engine: FakeEngine) -> None:
 
     if isinstance(engine.scheduler.recovery, Swap):
         space = engine.scheduler.recovery.space
-        kept = Counter(place for sequence in [*running, *waiting] for place in sequence.kept)
+        kept = Counter(place for sequence in [*running, *waiting] for place in sequence.swap_slots)
         assert space.references == [kept[place] for place in range(space.num_blocks)]  # each place has one owner, or none
         for sequence in [*running, *waiting]:
-            assert len(sequence.kept) * size - sequence.kept_tokens in range(size)
-            assert not sequence.kept or sequence.loading is not None or sequence in waiting
+            assert len(sequence.swap_slots) * size - sequence.swapped_tokens in range(size)
+            assert not sequence.swap_slots or sequence.loading is not None or sequence in waiting
 
     if engine.host is not None:
         slots = list(engine.host._slots.values())
-        assert len(engine.host) == len(set(slots)) <= engine.host.capacity
+        assert len(engine.host) == len(engine.host._kept) == len(set(slots)) <= engine.host.capacity
         assert all(0 <= slot < engine.host.capacity for slot in slots)
+
+
+def reuse_order(pool: BlockPool) -> list[int]:
+    """The free blocks of a pool under LRU, the one that is reused first in front."""
+    assert isinstance(pool._findable, LRUOrder)
+    return [*reversed(pool._blank), *(pool._block_of[key] for key in pool._findable._order)]
+
+
+def eviction_order(tier: HostTier) -> list[bytes]:
+    """The chunks of a host tier under LRU, the one that is evicted first in front."""
+    assert isinstance(tier._kept, LRUOrder)
+    assert set(tier._kept._order) == set(tier._slots)
+    return list(tier._kept._order)
 
 
 def poison(engine: Engine) -> None:
@@ -239,7 +258,7 @@ def poison(engine: Engine) -> None:
 def check_host_content(engine: FakeEngine) -> None:
     """Every chunk the tier can find holds the KV of its own tokens; only true of those whose store has arrived."""
     assert engine.host is not None
-    assert not engine.transit.held
+    assert not engine.pending.transfers
     for key, slot in engine.host._slots.items():
         if key in engine.contents:
             assert engine.store.host[slot, 0, 0].flatten().tolist() == engine.contents[key]

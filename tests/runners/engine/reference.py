@@ -16,7 +16,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from kvbench.runners.engine.engine import Engine, EngineConfig
+from kvbench.runners.engine.engine import Engine
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.attention import PagedStep

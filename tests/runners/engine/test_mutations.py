@@ -114,7 +114,7 @@ def test_a_swap_before_the_blocks_are_published_is_noticed_by_who_hits_one(
 
     def swapped(cache: PrefixCache, sequence: Sequence) -> None:
         table = sequence.block_table
-        if not sequence.published:
+        if not sequence.cached_blocks:
             table[0], table[1] = table[1], table[0]
         publish(cache, sequence)
 

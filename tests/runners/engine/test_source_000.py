@@ -83,14 +83,14 @@ def test_recompute(model: Model, reference: Reference, prefix_cache: bool, found
 @pytest.mark.parametrize(("prefix_cache", "found"), [(False, 0), (True, 4)], ids=["no reuse, as the source has it", "prefix cache"])
 def test_swap(model: Model, reference: Reference, prefix_cache: bool, found: int) -> None:
     engine, a, b = until_b_gave_way(model, 16, prefix_cache)
-    assert (len(b.kept), b.kept_tokens, engine.counters.swapped_out_tokens) == (2, 8, 8)
+    assert (len(b.swap_slots), b.swapped_tokens, engine.counters.swapped_out_tokens) == (2, 8, 8)
     history = until_a_ended(engine, a, b)
 
     engine.step()
     assert engine.counters.swapped_in_tokens == 8 - found
     assert engine.batches[-1] == [1]
     assert engine.counters.recomputed_tokens == 0
-    assert (b.computed, len(b.block_table), b.kept) == (9, 3, [])
+    assert (b.computed, len(b.block_table), b.swap_slots) == (9, 3, [])
     assert b.tokens[:9] == history
     assert (b.output_tokens, len(b.token_times)) == (3, 3)
 

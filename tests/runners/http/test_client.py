@@ -184,12 +184,12 @@ def test_a_fault_is_named_and_nothing_is_sent_again(fault: str, kind: str, token
         assert "\n" not in exchange.error.message
 
 
-@pytest.mark.parametrize("status", [400, 429, 503])
-def test_the_servers_own_words_are_kept(status: int) -> None:
+@pytest.mark.parametrize(("status", "kind"), [(400, "BadRequestError"), (429, "Error"), (503, "ServiceUnavailableError")])
+def test_the_servers_own_words_are_kept(status: int, kind: str) -> None:
     with serving(Script(fault="status", fault_status=status)) as server:
         (exchange,), _ = send(server.url, 1)
     assert exchange.error is not None
-    assert (exchange.error.status, exchange.error.message) == (status, f"HTTP {status}: Error: the script says so")
+    assert (exchange.error.status, exchange.error.message) == (status, f"HTTP {status}: {kind}: the script says so")
 
 
 def test_an_error_as_the_first_event_is_a_failure_without_a_token() -> None:

@@ -12,6 +12,9 @@ import psutil
 from kvbench.runners.servers.server import ServerSpec, free_ports
 
 HERE = Path(__file__).parent
+SCRIPTS = HERE.parent / "vllm"
+"""Where the interpreters are that stand in for vLLM's."""
+
 MARK = "KVBENCH_TEST_MARK"
 
 
@@ -48,6 +51,6 @@ def all_gone(mark: str, within_s: float = 20) -> bool:
 def fake_python(folder: Path, script: str = "fake_python.py") -> Path:
     """An interpreter as that script describes it."""
     python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / script}" "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SCRIPTS / script}" "$@"\n')
     python.chmod(0o755)
     return python

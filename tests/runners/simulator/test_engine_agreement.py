@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvbench.runners.engine.kv.policies.registry import policies
 from kvbench.runners.profiles import ENGINE, Profile
-from kvbench.runners.simulator.simulator import Capacity, TierTokens, make_simulator
+from kvbench.runners.simulator.simulator import CacheSizes, TierTokens, make_simulator
 from tests.runners.engine.driver import FakeEngine, expected
 
 ALPHABET = 2048
@@ -31,9 +32,9 @@ class Workload(NamedTuple):
     budget: int
 
 
-def measured(workload: Workload) -> Hits:
-    """Tokens by tier as the engine, with arithmetic in place of a model, reports them."""
-    engine = FakeEngine(workload.blocks, workload.block, workload.budget, workload.host, workload.chunk, ALPHABET)
+def measured(workload: Workload, **policies: Any) -> Hits:
+    """Tokens by tier as the engine, with arithmetic in place of a model, reports them; its invariants are checked after each step."""
+    engine = FakeEngine(workload.blocks, workload.block, workload.budget, workload.host, workload.chunk, ALPHABET, **policies)
     hits = []
     for sequence in engine.run(workload.requests):
         device, host = sequence.device_hit or 0, sequence.host_hit or 0
@@ -43,7 +44,7 @@ def measured(workload: Workload) -> Hits:
 
 def predicted(workload: Workload, profile: Profile = ENGINE, outputs_known: bool = True) -> Hits:
     """Tokens by tier as the simulator has them."""
-    capacity = Capacity(workload.blocks * workload.block, workload.block, workload.host, workload.chunk)
+    capacity = CacheSizes(workload.blocks * workload.block, workload.block, workload.host, workload.chunk)
     simulator = make_simulator(profile, capacity)
     return [
         simulator.read(prompt, output, output=expected(prompt, output, ALPHABET) if outputs_known else None)
@@ -130,6 +131,40 @@ def changed(profile: Profile, **rules: Any) -> Profile:
     return replace(profile, device=replace(profile.device, **device), host=replace(profile.host, **host))
 
 
+POLICIES = st.sampled_from(sorted({*policies(), "fifo", "mru"}))
+"""All that the engine has by itself, and two that are registered here."""
+
+
+@pytest.mark.usefixtures("fifo_and_mru")
+@SETTINGS
+@given(documents() | colliding() | conversations(), POLICIES, POLICIES)
+def test_under_any_policies_of_pool_and_tier(workload: Workload, device: str, host: str) -> None:
+    assert ENGINE.device is not None
+    assert ENGINE.host is not None
+    profile = replace(ENGINE, device=replace(ENGINE.device, policy=device), host=replace(ENGINE.host, policy=host))
+    assert predicted(workload, profile) == measured(workload, device_policy=device, host_policy=host)
+
+
+@pytest.mark.usefixtures("fifo_and_mru")
+@pytest.mark.parametrize(("policy", "hits"), [("fifo", (3, 2)), ("lru", (2, 4))])
+def test_beladys_anomaly_in_pool_and_tier(policy: str, hits: tuple[int, int]) -> None:
+    """The textbook's twelve accesses (``policies/test_contract.py``), each a full block and a last token, in three places and in four."""
+    requests = [([document, document, 0], 1) for document in (1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5)]
+    profile = changed(ENGINE, policy=policy)
+    for places, expected_hits in zip((3, 4), hits, strict=True):
+        for workload in (Workload(requests, 2, places + 1, 2, None, 64), Workload(requests, 2, 2, 2, 2 * places, 64)):
+            found = measured(workload, device_policy=policy, host_policy=policy)
+            assert predicted(workload, profile) == found
+            tier = [tokens.device if workload.host is None else tokens.device + tokens.host for tokens in found]
+            assert sum(tier) == 2 * expected_hits
+
+
+def test_what_a_running_request_found_is_not_evicted_for_its_own_output() -> None:
+    """The third request finds block 1 of its two; the other and its output take what is left, 3 and 4 included, and not block 1."""
+    workload = Workload([([1, 2], 1), ([3, 4], 1), ([1, 2], 3), ([3, 4], 1)], 1, 4, 1, None, 64)
+    assert [tokens.device for tokens in predicted(workload)] == [tokens.device for tokens in measured(workload)] == [0, 0, 1, 0]
+
+
 ZEROS = [0] * 10
 DOCUMENT, OTHER = [100, 101, 102, 103, 1], [200, 1]
 
@@ -152,11 +187,13 @@ TELLING: list[tuple[dict[str, Any], Workload]] = [
         {"stores_output": False},
         Workload([([0, 0, 1, *ZEROS[:7]], 1), ([1, *ZEROS[:7]], 1), (ZEROS[:9], 2), ([0, 0, 1, 0], 1)], 1, 10, 1, 23, 1),
     ),
+    ({"policy": "fifo"}, Workload([(DOCUMENT[3:], 1), (OTHER, 1), (DOCUMENT[3:], 1), ([300, 1], 1), (DOCUMENT[3:], 1)], 1, 4, 1, None, 1)),
     ({"watermark": 0.8, "evicted_share": 0.2}, Workload([(DOCUMENT, 1), (OTHER, 1), (DOCUMENT, 1)], 1, 5, 1, 4, 1)),
 ]
 """A rule, and the smallest workload found that tells it from its opposite."""
 
 
+@pytest.mark.usefixtures("fifo_and_mru")
 @pytest.mark.parametrize(("rules", "workload"), TELLING, ids=[next(iter(rules)) for rules, _ in TELLING])
 def test_a_simulator_with_any_one_rule_changed_disagrees(rules: dict[str, Any], workload: Workload) -> None:
     assert predicted(workload) == measured(workload)

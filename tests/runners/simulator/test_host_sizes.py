@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvbench.runners.profiles import DOCUMENTS, ENGINE, VLLM, Profile
-from kvbench.runners.simulator.host_tier import HostTier, chunks_to_hold
-from kvbench.runners.simulator.simulator import Capacity, make_simulator
+from kvbench.runners.simulator.host_tier import ChunkTier, chunks_to_hold
+from kvbench.runners.simulator.simulator import CacheSizes, make_simulator
 from tests.runners.simulator.workloads import prompt
 
 DOCS, TOKENS = 10, 5025
@@ -37,7 +37,7 @@ def brute_documents(device_size: int, host_size: int) -> list[tuple[int, int, in
 
 @pytest.mark.parametrize("k", range(1, 11))
 def test_whole_documents(k: int) -> None:
-    simulator = make_simulator(DOCUMENTS, Capacity(4 * TOKENS, 16, k * TOKENS))
+    simulator = make_simulator(DOCUMENTS, CacheSizes(4 * TOKENS, 16, k * TOKENS))
     found = [tuple(simulator.read(prompt(document, TOKENS), 8, document)) for order in ORDERS for document in order]
     assert found == brute_documents(4, k)
 
@@ -77,7 +77,7 @@ def brute_blocks(pool: int, host_chunks: int, block: int = 16, chunk: int = 256,
 @pytest.mark.parametrize("k", range(11))
 def test_blocks_and_chunks(k: int) -> None:
     chunks = k * (TOKENS // 256)
-    simulator = make_simulator(ENGINE, Capacity(21_520, 16, chunks * 256))
+    simulator = make_simulator(ENGINE, CacheSizes(21_520, 16, chunks * 256))
     found = [tuple(simulator.read(prompt(document, TOKENS), 8)) for order in ORDERS for document in order]
     assert found == brute_blocks(1345, chunks)
     hits = sum(host for _, host, _ in found[10:20])
@@ -87,7 +87,7 @@ def test_blocks_and_chunks(k: int) -> None:
 def kept(chunks: int, capacity: int, profile: Profile) -> int:
     """Chunks left in a tier after as many were stored, one request's after the other's."""
     assert profile.host is not None
-    tier = HostTier(capacity, 256, profile.host)
+    tier = ChunkTier(capacity, 256, profile.host)
     for first in range(0, chunks, 19):
         tier.store(range(first, min(first + 19, chunks)))
     return len(tier)

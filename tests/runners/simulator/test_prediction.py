@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.config.study import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.runners.base import ClosedLoop, ListSource
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
 
 RATES = Rates(prefill=10_000, restore=500_000, overhead_ms=5)
@@ -22,7 +22,7 @@ RATES = Rates(prefill=10_000, restore=500_000, overhead_ms=5)
 def predictions(profile: str, host: int | None, rates: Rates | None) -> list[dict[str, object]]:
     config = CyclicOptions.model_validate({})
     workload = make_cyclic(config, DEFAULT_DOCS, 2048, Path("none"))
-    predictor = Predictor(PROFILES[profile], Capacity(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
+    predictor = Predictor(PROFILES[profile], CacheSizes(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
     return [predictor.predict(ListSource(workload.requests("cpu", 0, plan)), ClosedLoop(1)).to_json() for plan in workload.passes]
 
 
@@ -48,5 +48,5 @@ def test_whole_documents_go_by_their_number() -> None:
 
 
 def test_a_pass_without_requests() -> None:
-    predictor = Predictor(PROFILES["engine"], Capacity(64, 16))
+    predictor = Predictor(PROFILES["engine"], CacheSizes(64, 16))
     assert predictor.predict(ListSource([]), ClosedLoop(1)).to_json()["device"] == 0

@@ -22,7 +22,7 @@ from kvbench.runners.base import ClosedLoop, ListSource, OpenLoop, Pace, Request
 from kvbench.runners.profiles import DOCUMENTS, ENGINE, VLLM
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.runner import SimulatorRunner
-from kvbench.runners.simulator.simulator import Capacity
+from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
 from kvbench.runs.records import RequestKey, RequestRecord
 from kvbench.runs.run_folder import Run, read_run
@@ -132,7 +132,7 @@ def requests(count: int) -> list[Request]:
 
 def passed(pace: Pace, rates: Rates | None) -> list[RequestRecord]:
     records: list[RequestRecord] = []
-    runner = SimulatorRunner(Predictor(ENGINE, Capacity(44, 4), rates))
+    runner = SimulatorRunner(Predictor(ENGINE, CacheSizes(44, 4), rates))
     totals = runner.run_pass(ListSource(requests(2)), ClosedLoop(1), records.append)
     after = runner.run_pass(ListSource(requests(2)), pace, records.append)
     assert totals.counters_after == after.counters_before
@@ -387,7 +387,7 @@ def test_the_manifest_runs_it_again(simulate: Simulate, tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", [ENGINE, VLLM, DOCUMENTS])
 def test_a_pass_is_predicted_from_what_the_one_before_left(profile: Any) -> None:
     records: list[RequestRecord] = []
-    runner = SimulatorRunner(Predictor(profile, Capacity(256, 4)))
+    runner = SimulatorRunner(Predictor(profile, CacheSizes(256, 4)))
     for _ in range(2):
         runner.run_pass(ListSource(requests(2)), ClosedLoop(1), records.append)
     hits = [record.cached_tokens_device for record in records]

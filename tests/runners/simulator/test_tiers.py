@@ -6,17 +6,17 @@ import pytest
 
 from kvbench.errors import UsageError
 from kvbench.runners.profiles import DOCUMENTS, ENGINE, VLLM
-from kvbench.runners.simulator.host_tier import HostTier
+from kvbench.runners.simulator.host_tier import ChunkTier
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.simulator.simulator import Capacity, make_simulator
+from kvbench.runners.simulator.simulator import CacheSizes, make_simulator
 
 
-def lmcache(capacity: int) -> HostTier:
+def lmcache(capacity: int) -> ChunkTier:
     assert VLLM.host is not None
-    return HostTier(capacity, 256, VLLM.host)
+    return ChunkTier(capacity, 256, VLLM.host)
 
 
-def kept(tier: HostTier, chunks: int) -> list[int]:
+def kept(tier: ChunkTier, chunks: int) -> list[int]:
     """Which of the chunks 0 .. ``chunks`` − 1 are held, each asked for alone; asking uses what it finds."""
     return [chunk for chunk in range(chunks) if tier.load([chunk], 0, tier.chunk_tokens)[1]]
 
@@ -57,7 +57,7 @@ def test_one_round_evicts_at_least_one_chunk() -> None:
 
 
 def test_lmcache_gives_all_but_the_last_token_of_a_prompt_of_whole_chunks() -> None:
-    simulator = make_simulator(VLLM, Capacity(17 * 32, 32, 10**6))
+    simulator = make_simulator(VLLM, CacheSizes(17 * 32, 32, 10**6))
     for document in (0, 1):
         simulator.read([document] * 512, 1)
     assert tuple(simulator.read([0] * 512, 1)) == (0, 511, 1)
@@ -70,7 +70,7 @@ def test_lmcache_finds_nothing_behind_a_chunk_it_lost() -> None:
 
 
 def test_lmcache_stores_the_prompt_and_not_the_output() -> None:
-    simulator = make_simulator(VLLM, Capacity(33 * 32, 32, 10**6))
+    simulator = make_simulator(VLLM, CacheSizes(33 * 32, 32, 10**6))
     simulator.read([0] * 250, 300, output=[0] * 300)
     simulator.read([1] * 1000, 1)
     assert tuple(simulator.read([0] * 550, 1)) == (0, 0, 550)
@@ -79,7 +79,7 @@ def test_lmcache_stores_the_prompt_and_not_the_output() -> None:
 def test_vllm_finds_the_second_of_two_equal_blocks_once_the_first_is_reused() -> None:
     """The only block of a prompt is computed again although it is cached; the answer then takes every other block, that one too."""
     for profile, blocks, hit in ((VLLM, 6, 1), (ENGINE, 5, 0)):
-        simulator = make_simulator(profile, Capacity(blocks, 1))
+        simulator = make_simulator(profile, CacheSizes(blocks, 1))
         simulator.read([0], 1)
         assert simulator.read([0], 5).device == 0
         assert simulator.read([0, 0], 1).device == hit
@@ -95,26 +95,26 @@ def test_equal_numbers_mean_equal_prefixes() -> None:
 
 def test_a_request_larger_than_the_pool_is_refused_with_the_sizes() -> None:
     for profile, blocks in ((ENGINE, 4), (VLLM, 3)):
-        simulator = make_simulator(profile, Capacity(64, 16))
+        simulator = make_simulator(profile, CacheSizes(64, 16))
         with pytest.raises(UsageError, match=f"needs 5 blocks, the pool has {blocks}"):
             simulator.read([0] * 60, 6)
-    assert make_simulator(ENGINE, Capacity(64, 16)).read([0] * 60, 5).computed == 60  # the last output token needs no slot
+    assert make_simulator(ENGINE, CacheSizes(64, 16)).read([0] * 60, 5).computed == 60  # the last output token needs no slot
 
 
 def test_a_document_larger_than_the_cache_is_computed_and_evicts_nothing() -> None:
-    simulator = make_simulator(DOCUMENTS, Capacity(100, 16, 100))
+    simulator = make_simulator(DOCUMENTS, CacheSizes(100, 16, 100))
     simulator.read([0] * 60, 1, "small")
     assert simulator.read([0] * 101, 1, "large").computed == 101
     assert simulator.read([0] * 101, 1, "large").computed == 101
     assert simulator.read([0] * 60, 1, "small").device == 60
 
 
-@pytest.mark.parametrize("capacity", [Capacity(64, 0), Capacity(64, 16, 64, 0), Capacity(64, 16, 64, 24)])
-def test_sizes_that_do_not_go_together_are_refused(capacity: Capacity) -> None:
+@pytest.mark.parametrize("capacity", [CacheSizes(64, 0), CacheSizes(64, 16, 64, 0), CacheSizes(64, 16, 64, 24)])
+def test_sizes_that_do_not_go_together_are_refused(capacity: CacheSizes) -> None:
     with pytest.raises(UsageError, match=r"tokens|multiple"):
         make_simulator(ENGINE, capacity)
 
 
 def test_a_pool_of_reserved_blocks_only_is_refused() -> None:
     with pytest.raises(UsageError, match="reserves 1"):
-        make_simulator(VLLM, Capacity(15, 16))
+        make_simulator(VLLM, CacheSizes(15, 16))

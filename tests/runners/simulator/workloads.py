@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kvbench.runners.profiles import Profile
-from kvbench.runners.simulator.simulator import Capacity, Simulator, TierTokens, make_simulator
+from kvbench.runners.simulator.simulator import CacheSizes, Simulator, TierTokens, make_simulator
 
 
 def prompt(document: int, tokens: int, question: int = 0) -> list[int]:
@@ -24,7 +24,7 @@ def read_passes(
     ]
 
 
-def cyclic(profile: Profile, capacity: Capacity, tokens: int, output: int = 8, docs: int = 10) -> list[list[TierTokens]]:
+def cyclic(profile: Profile, capacity: CacheSizes, tokens: int, output: int = 8, docs: int = 10) -> list[list[TierTokens]]:
     """The passes of a cold simulator, the same question in each."""
     return read_passes(make_simulator(profile, capacity), tokens, output, docs)
 

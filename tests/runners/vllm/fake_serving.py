@@ -16,7 +16,8 @@ HAS = {"vllm": "0.32.0", "lmcache": None, "torch": "2.13.0", "device": "cpu", "d
 
 def serve(arguments: list[str]) -> int:
     from kvbench.testing import fake_server
-    from kvbench.testing.fake_server import FakeServer, Truth
+    from kvbench.testing.fake_server import FakeServer
+    from kvbench.testing.fake_state import Truth
     from kvbench.testing.fake_stream import Ask
 
     class Reporting(FakeServer):

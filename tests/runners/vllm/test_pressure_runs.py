@@ -41,7 +41,7 @@ def error_of(capsys: Captured) -> str:
 def test_preemptions_are_the_servers_and_outputs_are_compared_by_their_ids(tmp_path: Path, capsys: Captured) -> None:
     assert attach(tmp_path / "run", {"ample": AMPLE, "recompute": replace(SHORT, preempt_every=2)}) == 0
     run = read_run(tmp_path / "run")
-    ample, recompute = summarise(run).pressure
+    ample, recompute = summarise(run).rows["pressure"]
     assert (ample.pool_tokens, recompute.pool_tokens) == (320, 160)
     assert ample.preemptions == 0
     assert recompute.preemptions is not None
@@ -62,7 +62,7 @@ def test_an_ample_arm_that_preempts_is_not_to_be_trusted(tmp_path: Path, capsys:
 
 def test_a_server_without_ids_leaves_outputs_unknown(tmp_path: Path, capsys: Captured) -> None:
     assert attach(tmp_path / "run", {"ample": replace(AMPLE, knows_ids=False), "recompute": replace(SHORT, knows_ids=False)}) == 0
-    assert [row.same_outputs for row in summarise(read_run(tmp_path / "run")).pressure] == [None, None]
+    assert [row.same_outputs for row in summarise(read_run(tmp_path / "run")).rows["pressure"]] == [None, None]
     assert "as ample" not in capsys.readouterr().out
 
 
@@ -114,7 +114,7 @@ def test_a_started_server_has_the_pool_of_its_arm_and_a_log_named_by_it(tmp_path
     # 16 requests of 256 tokens, 8 blocks of 32 each, and block 0, which vLLM never uses; and 2,048 tokens.
     assert told == {"ample": ["--num-gpu-blocks-override=129"], "recompute": ["--num-gpu-blocks-override=64"]}
     assert {log.name for log in (tmp_path / "run").glob("*.log")} == {"server-ample-r0.log", "server-recompute-r0.log"}
-    assert [row.pool_tokens for row in summarise(run).pressure] == [129 * 32, 64 * 32]
+    assert [row.pool_tokens for row in summarise(run).rows["pressure"]] == [129 * 32, 64 * 32]
     assert run.manifest["profile"] is None
     assert all_gone(mark(tmp_path), 0)
 

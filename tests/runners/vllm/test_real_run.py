@@ -117,7 +117,7 @@ def test_pressure_preempts_where_the_pool_is_short_and_changes_no_token(tmp_path
     """Twelve of 200 + 100 tokens, 10 blocks of 32 each at their end, where 95 blocks hold nine. In float32, as above."""
     workload = ["--requests", "12", "--prompt-tokens", "200", "--output-tokens", "100", "--dtype", "float32"]
     assert run(tmp_path / "run", "pressure", *workload) == 0
-    ample, recompute = summarise(read_run(tmp_path / "run")).pressure
+    ample, recompute = summarise(read_run(tmp_path / "run")).rows["pressure"]
     assert (ample.arm, ample.pool_tokens, ample.preemptions) == ("ample", 121 * 32, 0)
     assert (recompute.arm, recompute.pool_tokens) == ("recompute", 3072)
     assert recompute.preemptions is not None

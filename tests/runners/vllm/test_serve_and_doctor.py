@@ -113,7 +113,7 @@ def test_serve_does_not_take_another_server_for_its_own(python: Path, capsys: Ca
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
-        (["--tier=gpu"], 2, "--tier gpu: there is no such tier; there are none, cpu, lmcache-inproc, disk, redis, native"),
+        (["--tier=gpu"], 2, "--tier: Input should be 'none', 'cpu', 'lmcache-inproc', 'disk', 'redis' or 'native' (got 'gpu')"),
         (["--tier=native"], 1, "needs a GPU"),
         (["--tier=disk"], 2, "--tier disk needs a folder for its files: --disk FOLDER"),
         (["--tier=redis"], 2, "--tier redis needs the address of a Redis server"),

@@ -4,48 +4,54 @@ Rules (source 003; the order of reuse is vLLM's, ``v1/core/block_pool.py``):
 
 - a block is free when no reference to it is left; a reference is an entry of a sequence's block table, or a transfer that still reads it
 - a freed block keeps its content, and stays findable by its key, until it is reused
-- blocks without a key (not full, so not findable) are reused first; the others least recently freed first
+- blocks without a key (not full, so not findable) are reused first, the last freed one before the others; then those with a key, in the
+  order of an eviction policy (``policies/``), to which a block is used when it is freed
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+
+from kvbench.runners.engine.kv.policies.registry import make_policy
 
 
 class BlockPool:
-    """``num_blocks`` physical blocks, numbered from 0; holds no KV itself.
+    """``num_blocks`` physical blocks, numbered from 0, of which ``free_blocks`` are free; holds no KV itself.
 
     Invariants: free + referenced = total; a block is free exactly when its reference count is 0; a key names at most one block.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, policy: str = "lru") -> None:
+        """Every block free and without a key. ``policy``: which free block with a key is reused first, by name.
+
+        Raises:
+            UsageError: there is no such policy.
+        """
         self.num_blocks = num_blocks
+        self.free_blocks = num_blocks
         self.references = [0] * num_blocks
         self.evicted = 0
         self.peak_used = 0
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._blank: dict[int, None] = dict.fromkeys(reversed(range(num_blocks)))
+        """Free blocks without a key; the last one is reused first."""
+        self._findable = make_policy(policy, num_blocks)
+        """Free blocks with a key, by that."""
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
 
     @property
-    def free_blocks(self) -> int:
-        """Blocks that :meth:`allocate` could give, the findable ones included."""
-        return len(self._free)
-
-    @property
     def room(self) -> int:
         """The most blocks that one call of :meth:`allocate` could give."""
-        return len(self._free)
+        return self.free_blocks
 
     @property
     def used_blocks(self) -> int:
         """Blocks with at least one reference."""
-        return self.num_blocks - len(self._free)
+        return self.num_blocks - self.free_blocks
 
     def is_free(self, block: int) -> bool:
         """Whether nothing holds the block."""
-        return block in self._free
+        return self.references[block] == 0
 
     def find(self, key: bytes) -> int | None:
         """The block whose content has this key, held or free; changes nothing, its place in the order of reuse included."""
@@ -67,6 +73,7 @@ class BlockPool:
         if count > self.room:
             raise ValueError(f"{count} blocks asked for, there is room for {self.room}")
         blocks = self._choose(count)
+        self.free_blocks -= count
         for block in blocks:
             self.references[block] = 1
             key = self._key_of.pop(block, None)
@@ -78,13 +85,20 @@ class BlockPool:
 
     def _choose(self, count: int) -> list[int]:
         """Take blocks out of the free ones, ascending."""
-        return sorted(self._free.popitem(last=False)[0] for _ in range(count))
+        blank = [self._blank.popitem()[0] for _ in range(min(count, len(self._blank)))]
+        evict = self._findable.evict
+        return sorted(blank + [self._block_of[evict()] for _ in range(count - len(blank))])
 
     def acquire(self, blocks: Iterable[int]) -> None:
         """Add a reference to each block; a free one leaves the order of reuse and keeps its key."""
         for block in blocks:
             if self.references[block] == 0:
-                del self._free[block]
+                self.free_blocks -= 1
+                key = self._key_of.get(block)
+                if key is None:
+                    del self._blank[block]
+                else:
+                    self._findable.pin(key)
             self.references[block] += 1
         self.peak_used = max(self.peak_used, self.used_blocks)
 
@@ -99,8 +113,12 @@ class BlockPool:
                 raise ValueError(f"block {block} is free already")
             self.references[block] -= 1
             if self.references[block] == 0:
-                self._free[block] = None
-                self._free.move_to_end(block, last=block in self._key_of)
+                self.free_blocks += 1
+                key = self._key_of.get(block)
+                if key is None:
+                    self._blank[block] = None
+                else:
+                    self._findable.use(key)
 
     def publish(self, block: int, key: bytes) -> None:
         """Make a full block findable. The first block with a key keeps it; a later one with the same content stays without."""

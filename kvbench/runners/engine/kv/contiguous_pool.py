@@ -18,8 +18,9 @@ class ContiguousPool(BlockPool):
     No block of it can be found again: a hit would lie in another request's run. Invariant: free runs are ascending, and do not touch.
     """
 
-    def __init__(self, num_blocks: int) -> None:
-        super().__init__(num_blocks)
+    def __init__(self, num_blocks: int, policy: str = "lru") -> None:
+        """As :class:`BlockPool`; no block has a key, so no policy is asked."""
+        super().__init__(num_blocks, policy)
         self._starts, self._ends = [0], [num_blocks]
         """Of the free runs: first block, and the one behind the last."""
 
@@ -54,7 +55,7 @@ class ContiguousPool(BlockPool):
         place, start = next((place, start) for place, (start, end) in enumerate(self.free_runs) if end - start >= count)
         blocks = list(range(start, start + count))
         for block in blocks:
-            del self._free[block]
+            del self._blank[block]
         if start + count == self._ends[place]:
             del self._starts[place], self._ends[place]
         else:

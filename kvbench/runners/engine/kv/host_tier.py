@@ -1,21 +1,29 @@
 """The host tier's bookkeeping (source 001): which chunks are kept beside the device, and which one goes when it is full.
 
-Least recently used: recency is the last store or load of a chunk. A device hit touches nothing here.
+An eviction policy (``policies/``) says which. A chunk is used when it is stored or loaded; a device hit touches nothing here.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from kvbench.runners.engine.kv.policies.registry import make_policy
 
 
 class HostTier:
     """Room for ``capacity`` chunks of ``chunk_tokens`` tokens, in slots numbered from 0; holds no KV itself."""
 
-    def __init__(self, capacity: int, chunk_tokens: int) -> None:
+    def __init__(self, capacity: int, chunk_tokens: int, policy: str = "lru") -> None:
+        """Empty. ``policy``: which chunk goes first, by name.
+
+        Raises:
+            UsageError: there is no such policy.
+        """
         self.capacity = capacity
         self.chunk_tokens = chunk_tokens
         self.evicted = 0
-        self._slots: OrderedDict[bytes, int] = OrderedDict()
+        self._slots: dict[bytes, int] = {}
+        self._kept = make_policy(policy, capacity)
+        """The same chunks in the order of eviction."""
+        self._use = self._kept.use
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -25,24 +33,24 @@ class HostTier:
         return self._slots.get(key)
 
     def touch(self, key: bytes) -> None:
-        """Make a kept chunk the most recently used one."""
-        self._slots.move_to_end(key)
+        """Use a chunk that is kept; changes the order of eviction only."""
+        self._use(key)
 
     def put(self, key: bytes) -> int | None:
-        """Give the chunk a slot as the most recently used one, in place of the least recently used if full.
+        """Use a chunk, and give it a slot if it has none, instead of another chunk if the tier is full.
 
-        Returns the slot to write it to; ``None`` if nothing is to be written: the chunk is here already (it is touched), or there is no
-        room for any.
+        Returns the slot to write it to; ``None`` if nothing is to be written: the chunk is here already, or there is no room for any.
         """
         if key in self._slots:
-            self.touch(key)
+            self._use(key)
             return None
         if self.capacity == 0:
             return None
         if len(self._slots) < self.capacity:
             slot = len(self._slots)
         else:
-            _, slot = self._slots.popitem(last=False)
+            slot = self._slots.pop(self._kept.evict())
             self.evicted += 1
         self._slots[key] = slot
+        self._use(key)
         return slot

@@ -11,7 +11,7 @@ from kvbench.runners.engine.scheduling.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PendingTransfer:
     """One transfer of a sequence's KV, with a reference to each of its device blocks."""
 
     ticket: Ticket
@@ -20,45 +20,45 @@ class Held:
     on_arrival: Callable[[], None] = lambda: None
 
 
-class Transit:
+class PendingTransfers:
     """The transfers that hold blocks, oldest first; they end in the order in which they were given."""
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self.held: list[Held] = []
+        self.transfers: list[PendingTransfer] = []
 
-    def hold(self, held: Held) -> None:
+    def hold(self, transfer: PendingTransfer) -> None:
         """Take over one reference of each of the blocks until the transfer has ended; it may have already."""
-        if held.ticket.done():
-            self._end(held)
+        if transfer.ticket.done():
+            self._end(transfer)
         else:
-            self.held.append(held)
+            self.transfers.append(transfer)
 
     def collect(self) -> None:
         """Release the blocks of the transfers that have ended."""
         under_way = []
-        for held in self.held:
-            if held.ticket.done():
-                self._end(held)
+        for transfer in self.transfers:
+            if transfer.ticket.done():
+                self._end(transfer)
             else:
-                under_way.append(held)
-        self.held = under_way
+                under_way.append(transfer)
+        self.transfers = under_way
 
     def reclaim(self) -> bool:
         """Wait for the oldest transfer and release its blocks; ``False`` if there is none."""
-        if not self.held:
+        if not self.transfers:
             return False
-        self.held[0].ticket.wait()
+        self.transfers[0].ticket.wait()
         self.collect()
         return True
 
     def wait(self, sequence: Sequence | None = None) -> None:
         """Wait for a sequence's transfers (``None``: for all) and release their blocks."""
-        for held in self.held:
-            if sequence is None or held.sequence is sequence:
-                held.ticket.wait()
+        for transfer in self.transfers:
+            if sequence is None or transfer.sequence is sequence:
+                transfer.ticket.wait()
         self.collect()
 
-    def _end(self, held: Held) -> None:
-        self._pool.release(held.blocks)
-        held.on_arrival()
+    def _end(self, transfer: PendingTransfer) -> None:
+        self._pool.release(transfer.blocks)
+        transfer.on_arrival()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.transfer import Copy
@@ -49,8 +50,8 @@ class PrefixCache:
                 break
             blocks.append(block)
         device_tokens = len(blocks) * self.block_size
-        if sequence.kept:
-            return Hit(blocks, {}, device_tokens, max(device_tokens, sequence.kept_tokens))
+        if sequence.swap_slots:
+            return Hit(blocks, {}, device_tokens, max(device_tokens, sequence.swapped_tokens))
         slots, tokens = self._look_up_host(sequence, device_tokens, limit * self.block_size)
         return Hit(blocks, slots, device_tokens, tokens)
 
@@ -61,7 +62,7 @@ class PrefixCache:
             return slots, start
         chunk = self.host.chunk_tokens
         end = start
-        for number in range(start // chunk, min(len(sequence.chunk_keys.keys), -(-limit // chunk))):
+        for number in range(start // chunk, min(len(sequence.chunk_keys.keys), ceil_div(limit, chunk))):
             slot = self.host.find(sequence.chunk_keys.keys[number])
             if slot is None:
                 break
@@ -85,9 +86,9 @@ class PrefixCache:
             return
         sequence.extend_keys()
         full = sequence.computed // self.block_size
-        for index in range(sequence.published, full):
+        for index in range(sequence.cached_blocks, full):
             self.pool.publish(sequence.block_table[index], sequence.block_keys.keys[index])
-        sequence.published = max(sequence.published, full)
+        sequence.cached_blocks = max(sequence.cached_blocks, full)
 
     def store(self, sequence: Sequence, start: int) -> list[Copy]:
         """The copies that write through the chunks completed by the tokens computed from ``start`` on; gives each a slot.

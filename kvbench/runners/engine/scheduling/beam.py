@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-if TYPE_CHECKING:  # it refers to sequences, and they to their beams
-    from kvbench.runners.engine.scheduling.beam_search import BeamSearch
+
+class Search(Protocol):
+    """The search that a beam is a part of, as far as a beam and its sequence know it."""
+
+    @property
+    def width(self) -> int:
+        """How many beams it has."""
+
+    def leave(self, sequence: Any) -> None:
+        """Go on without this sequence."""
 
 
 class Candidate(NamedTuple):
@@ -23,7 +31,7 @@ class Candidate(NamedTuple):
 class Beam:
     """A sequence's part in a beam search."""
 
-    search: BeamSearch
+    search: Search
     score: float = 0.0
     """Sum of the log-probabilities of its output tokens."""
     candidates: list[Candidate] | None = None

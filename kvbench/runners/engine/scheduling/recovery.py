@@ -18,7 +18,7 @@ class Recovery(Protocol):
     def preempt(self, sequence: Sequence, pool: BlockPool) -> None:
         """Give up the sequence's blocks: its table is empty and nothing of it computed afterwards.
 
-        What is kept of it is in ``kept`` and ``kept_tokens``. Blocks that a copy still reads become free when it has ended.
+        What is kept of it is in ``swap_slots`` and ``swapped_tokens``. Blocks that a copy still reads become free when it has ended.
         """
 
     def restore(self, sequence: Sequence, first: int) -> None:

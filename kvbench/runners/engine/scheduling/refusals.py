@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvbench.errors import UsageError
+from kvbench.models.units import ceil_div
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.scheduling.allocation import on_demand
-
-if TYPE_CHECKING:  # it refuses by these
-    from kvbench.runners.engine.engine import EngineConfig
 
 
 def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig, shorter: str = "shorten it") -> None:
@@ -34,7 +31,7 @@ def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, 
             f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens exceed the {config.reserve_tokens:,} that are reserved "
             f"for each request; raise --max-length"
         )
-    blocks = -(-max(longest, config.reserve_tokens or 0) // config.block_size)
+    blocks = ceil_div(max(longest, config.reserve_tokens or 0), config.block_size)
     if blocks > config.num_blocks:
         raise UsageError(
             f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens need {blocks:,} blocks of {config.block_size}, the "

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.prefix_cache import Hit, PrefixCache
 from kvbench.runners.engine.kv.transfer import Copy
@@ -45,7 +46,7 @@ class Work:
     @property
     def rebuilt(self) -> int:
         """Tokens of the work that had KV before a preemption."""
-        return max(min(self.end, self.sequence.reached) - self.start, 0)
+        return max(min(self.end, self.sequence.high_water) - self.start, 0)
 
     @property
     def sampled(self) -> list[Sequence]:
@@ -72,7 +73,7 @@ class Admission:
 
 
 @dataclass(slots=True)
-class Plan:
+class StepPlan:
     """One step: the sequences that gave way for it, those that were admitted, and the work, in the order it was given out."""
 
     budget: int
@@ -133,9 +134,9 @@ class Scheduler:
         """Put a sequence in the queue; takes no block, and frees none. It must fit the pool alone (``engine.check_request``)."""
         insort(self.waiting, sequence, key=_arrival)
 
-    def schedule(self) -> Plan:
+    def schedule(self) -> StepPlan:
         """Plan the next step; takes the blocks it needs, and preempts where there are too few."""
-        plan = Plan(self.max_batch_tokens)
+        plan = StepPlan(self.max_batch_tokens)
         self._continue_running(plan)
         if not plan.preempted:  # whoever just gave way must not come straight back
             self._admit_waiting(plan)
@@ -158,7 +159,7 @@ class Scheduler:
         """Stop a running sequence and put it in the queue; what its blocks do is the recovery policy's."""
         self.running.remove(sequence)
         self._journal.preempted(sequence)
-        sequence.reached = max(sequence.reached, sequence.computed)
+        sequence.high_water = max(sequence.high_water, sequence.computed)
         self.recovery.preempt(sequence, self.pool)
         insort(self.waiting, sequence, key=_arrival)
 
@@ -179,7 +180,7 @@ class Scheduler:
         else:
             self._wait_as_fork(child)
             return
-        child.block_table, child.computed, child.published = blocks, parent.computed, parent.published
+        child.block_table, child.computed, child.cached_blocks = blocks, parent.computed, parent.cached_blocks
         if child.device_hit is None:
             child.device_hit, child.host_hit = min(parent.computed, child.prompt_tokens), 0
         insort(self.running, child, key=_arrival)
@@ -188,7 +189,7 @@ class Scheduler:
         self._journal.fork_waits(child)
         self.submit(child)
 
-    def _continue_running(self, plan: Plan) -> None:
+    def _continue_running(self, plan: StepPlan) -> None:
         """Give running sequences their tokens, oldest first."""
         for sequence in list(self.running):
             if sequence in plan.preempted or sequence.held or not self.recovery.ready(sequence):
@@ -199,7 +200,7 @@ class Scheduler:
             if self._make_room(sequence, sequence.computed + count, plan):
                 plan.give(sequence, count)
 
-    def _make_room(self, sequence: Sequence, tokens: int, plan: Plan) -> bool:
+    def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Give a sequence blocks of its own for all it writes up to ``tokens``, preempting until there are enough.
 
         ``False`` if it had to give way itself.
@@ -217,7 +218,7 @@ class Scheduler:
         sequence.block_table += self.pool.allocate(self._needed(sequence, tokens))
         return True
 
-    def _give_way(self, victim: Sequence, plan: Plan) -> None:
+    def _give_way(self, victim: Sequence, plan: StepPlan) -> None:
         plan.take_back(victim)
         self.preempt(victim)
 
@@ -240,7 +241,7 @@ class Scheduler:
         sequence.block_table[index] = target
         self._journal.copied(sequence, 1)
 
-    def _admit_waiting(self, plan: Plan) -> None:
+    def _admit_waiting(self, plan: StepPlan) -> None:
         """Admit from the head of the queue while the budget lasts and the next one's known tokens fit the free blocks."""
         while plan.budget > 0 and (sequence := self._next_waiting()) is not None:
             hit = self.cache.look_up(sequence)
@@ -263,12 +264,12 @@ class Scheduler:
         """The head of the queue; a beam that waits for others has nothing to compute."""
         return next((sequence for sequence in self.waiting if not sequence.held), None)
 
-    def _start(self, sequence: Sequence, hit: Hit, plan: Plan) -> None:
+    def _start(self, sequence: Sequence, hit: Hit, plan: StepPlan) -> None:
         """Move a sequence to the running ones with its hit's blocks, and room for what comes from the host."""
         self.pool.acquire(hit.blocks)
         sequence.block_table = hit.blocks + self.pool.allocate(self._blocks(hit.tokens) - len(hit.blocks))
         sequence.computed = hit.tokens
-        sequence.published = len(hit.blocks)
+        sequence.cached_blocks = len(hit.blocks)
         insort(self.running, sequence, key=_arrival)
         self._journal.admitted(sequence, hit)
         plan.admitted.append(Admission(sequence, hit, self.cache.restore(sequence, hit)))
@@ -276,7 +277,7 @@ class Scheduler:
 
     def _blocks(self, tokens: int) -> int:
         """Blocks that ``tokens`` tokens take: ⌈tokens / B⌉, one only once the last is full."""
-        return -(-tokens // self.cache.block_size)
+        return ceil_div(tokens, self.cache.block_size)
 
 
 def _arrival(sequence: Sequence) -> int:

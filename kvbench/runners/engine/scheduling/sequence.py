@@ -47,13 +47,13 @@ class Sequence:
 
     block_table: list[int] = field(default_factory=list)
     computed: int = 0
-    published: int = 0
+    cached_blocks: int = 0
     """Blocks at the head of ``block_table`` that were offered to the prefix cache."""
-    reached: int = 0
+    high_water: int = 0
     """Tokens that had KV before a preemption: to compute one of them again is to rebuild it."""
-    kept: list[int] = field(default_factory=list)
-    """Places in the swap space that hold the KV of its first ``kept_tokens`` tokens, a block a place."""
-    kept_tokens: int = 0
+    swap_slots: list[int] = field(default_factory=list)
+    """Places in the swap space that hold the KV of its first ``swapped_tokens`` tokens, a block a place."""
+    swapped_tokens: int = 0
     loading: Loading | None = None
 
     device_hit: int | None = None
@@ -105,7 +105,7 @@ class Sequence:
         """Forget the block table: nothing is computed."""
         self.block_table = []
         self.computed = 0
-        self.published = 0
+        self.cached_blocks = 0
 
     def fork(self, request_id: str, sampling: Sampling, arrival: int) -> Sequence:
         """Another sequence with the same tokens and none of the KV."""
@@ -123,5 +123,5 @@ class Sequence:
 
     def follow(self, parent: Sequence) -> None:
         """Take over another's tokens, and none of its KV; who holds KV gives it up first."""
-        self.tokens, self.reached = list(parent.tokens), parent.reached
+        self.tokens, self.high_water = list(parent.tokens), parent.high_water
         self.block_keys, self.chunk_keys = parent.block_keys.copy(), parent.chunk_keys.copy()

@@ -7,9 +7,10 @@ used as they are, and only the rest is copied back.
 
 from __future__ import annotations
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.block_pool import BlockPool
-from kvbench.runners.engine.kv.pending_transfers import Held, Transit
+from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.transfer import SwapCopy, Transfer
 from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
@@ -21,11 +22,11 @@ class Swap:
     Transfers run in the order given, so places may be let go while a copy from or to them is under way.
     """
 
-    def __init__(self, places: int, block_size: int, transfer: Transfer, transit: Transit, journal: Journal) -> None:
+    def __init__(self, places: int, block_size: int, transfer: Transfer, pending: PendingTransfers, journal: Journal) -> None:
         self.space = BlockPool(places)
         self._block_size = block_size
         self._transfer = transfer
-        self._transit = transit
+        self._pending = pending
         self._journal = journal
         self._recompute = Recompute()
 
@@ -35,7 +36,7 @@ class Swap:
             self._stop_loading(sequence)
             return
         tokens = sequence.computed
-        count = -(-tokens // self._block_size)
+        count = ceil_div(tokens, self._block_size)
         if count > self.space.free_blocks:
             self._journal.swap_full(sequence, tokens)
         if count == 0 or count > self.space.free_blocks:
@@ -44,20 +45,20 @@ class Swap:
         pool.release(sequence.block_table[count:])
         blocks = sequence.block_table[:count]
         begin_s = self._journal.clock()
-        sequence.kept, sequence.kept_tokens = self.space.allocate(count), tokens
-        ticket = self._transfer.store([SwapCopy(sequence.kept, blocks)])
-        self._transit.hold(Held(ticket, sequence, blocks, lambda: self._journal.swapped_out(sequence, tokens, count, begin_s)))
+        sequence.swap_slots, sequence.swapped_tokens = self.space.allocate(count), tokens
+        ticket = self._transfer.store([SwapCopy(sequence.swap_slots, blocks)])
+        self._pending.hold(PendingTransfer(ticket, sequence, blocks, lambda: self._journal.swapped_out(sequence, tokens, count, begin_s)))
         sequence.clear()
 
     def restore(self, sequence: Sequence, first: int) -> None:
         """Begin to copy the kept blocks back, but for those the prefix cache found."""
-        places = sequence.kept[first:]
+        places = sequence.swap_slots[first:]
         if not places:
             self._let_go(sequence)
             return
         begin_s = self._journal.clock()
-        ticket = self._transfer.load([SwapCopy(places, sequence.block_table[first : len(sequence.kept)])])
-        sequence.loading = Loading(ticket, begin_s, sequence.kept_tokens - first * self._block_size, len(places))
+        ticket = self._transfer.load([SwapCopy(places, sequence.block_table[first : len(sequence.swap_slots)])])
+        sequence.loading = Loading(ticket, begin_s, sequence.swapped_tokens - first * self._block_size, len(places))
 
     def ready(self, sequence: Sequence) -> bool:
         """Whether the copy back has ended; its places are let go then."""
@@ -81,10 +82,10 @@ class Swap:
         """Give the new blocks up again; what was kept is still whole."""
         assert sequence.loading is not None
         self._journal.stopped_loading(sequence, sequence.loading)
-        self._transit.hold(Held(sequence.loading.ticket, sequence, sequence.block_table))
+        self._pending.hold(PendingTransfer(sequence.loading.ticket, sequence, sequence.block_table))
         sequence.loading = None
         sequence.clear()
 
     def _let_go(self, sequence: Sequence) -> None:
-        self.space.release(sequence.kept)
-        sequence.kept, sequence.kept_tokens = [], 0
+        self.space.release(sequence.swap_slots)
+        sequence.swap_slots, sequence.swapped_tokens = [], 0

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import msgspec
 
+from kvbench.registry.registry import Registry
 from kvbench.runners.base import Request
-from kvbench.runners.found import Found
 
 
 class PromptDetails(msgspec.Struct, frozen=True):
@@ -77,5 +77,5 @@ class Endpoint(Protocol):
         """The server's own words, in one line, in the body of an answer that is no stream."""
 
 
-ENDPOINTS: Found[Endpoint] = Found("kvbench.runners.http.endpoints", "ENDPOINT")
+ENDPOINTS: Registry[Endpoint] = Registry("kvbench.runners.http.endpoints", "ENDPOINT")
 """Every endpoint by its name."""

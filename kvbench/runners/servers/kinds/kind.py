@@ -12,8 +12,8 @@ import httpx
 
 from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
+from kvbench.registry.registry import Registry
 from kvbench.runners.base import DeviceCapacity
-from kvbench.runners.found import Found
 from kvbench.runners.servers.counters import Scrape, scrape
 from kvbench.runners.servers.metric import MetricNames
 
@@ -91,5 +91,5 @@ class ServerKind:
         return DeviceCapacity(found.blocks * found.block_size, found.block_size)
 
 
-KINDS: Found[ServerKind] = Found("kvbench.runners.servers.kinds", "KIND")
+KINDS: Registry[ServerKind] = Registry("kvbench.runners.servers.kinds", "KIND")
 """Every kind by its name."""

@@ -12,31 +12,31 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import get_object, post_object
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
-from kvbench.runners.servers.metric import Metric, MetricNames, ReportedPool
+from kvbench.runners.servers.metric import MetricNames, ReportedPool, ServerMetric
 
 VLLM_COUNTERS = MappingProxyType(
     {
-        "prefix_queries": Metric("vllm:prefix_cache_queries_total"),
-        "prefix_hits": Metric("vllm:prefix_cache_hits_total"),
-        "external_queries": Metric("vllm:external_prefix_cache_queries_total"),
-        "external_hits": Metric("vllm:external_prefix_cache_hits_total"),
-        "prompt_tokens": Metric("vllm:prompt_tokens_total"),
-        "prompt_tokens_computed": Metric("vllm:prompt_tokens_by_source_total", "source", "local_compute"),
-        "prompt_tokens_device": Metric("vllm:prompt_tokens_by_source_total", "source", "local_cache_hit"),
-        "prompt_tokens_external": Metric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer"),
-        "cached_tokens": Metric("vllm:prompt_tokens_cached_total"),
-        "cached_tokens_device": Metric("vllm:prompt_tokens_cached_by_source_total", "source", "device"),
-        "cached_tokens_host": Metric("vllm:prompt_tokens_cached_by_source_total", "source", "host"),
-        "cached_tokens_disk": Metric("vllm:prompt_tokens_cached_by_source_total", "source", "disk"),
-        "cached_tokens_p2p": Metric("vllm:prompt_tokens_cached_by_source_total", "source", "p2p"),
-        "cached_tokens_unspecified": Metric("vllm:prompt_tokens_cached_by_source_total", "source", "external_unspecified"),
-        "output_tokens": Metric("vllm:generation_tokens_total"),
-        "preemptions": Metric("vllm:num_preemptions_total"),
-        "finished": Metric("vllm:request_success_total"),
-        "finished_length": Metric("vllm:request_success_total", "finished_reason", "length"),
-        "finished_stop": Metric("vllm:request_success_total", "finished_reason", "stop"),
-        "finished_abort": Metric("vllm:request_success_total", "finished_reason", "abort"),
-        "finished_error": Metric("vllm:request_success_total", "finished_reason", "error"),
+        "prefix_queries": ServerMetric("vllm:prefix_cache_queries_total"),
+        "prefix_hits": ServerMetric("vllm:prefix_cache_hits_total"),
+        "external_queries": ServerMetric("vllm:external_prefix_cache_queries_total"),
+        "external_hits": ServerMetric("vllm:external_prefix_cache_hits_total"),
+        "prompt_tokens": ServerMetric("vllm:prompt_tokens_total"),
+        "prompt_tokens_computed": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_compute"),
+        "prompt_tokens_device": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_cache_hit"),
+        "prompt_tokens_external": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer"),
+        "cached_tokens": ServerMetric("vllm:prompt_tokens_cached_total"),
+        "cached_tokens_device": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "device"),
+        "cached_tokens_host": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "host"),
+        "cached_tokens_disk": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "disk"),
+        "cached_tokens_p2p": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "p2p"),
+        "cached_tokens_unspecified": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "external_unspecified"),
+        "output_tokens": ServerMetric("vllm:generation_tokens_total"),
+        "preemptions": ServerMetric("vllm:num_preemptions_total"),
+        "finished": ServerMetric("vllm:request_success_total"),
+        "finished_length": ServerMetric("vllm:request_success_total", "finished_reason", "length"),
+        "finished_stop": ServerMetric("vllm:request_success_total", "finished_reason", "stop"),
+        "finished_abort": ServerMetric("vllm:request_success_total", "finished_reason", "abort"),
+        "finished_error": ServerMetric("vllm:request_success_total", "finished_reason", "error"),
     }
 )
 """Counters of a vLLM server, in tokens or requests.
@@ -48,9 +48,9 @@ that say it; LMCache's tokens are ``cached_tokens_unspecified`` in vLLM 0.32.
 
 VLLM_GAUGES = MappingProxyType(
     {
-        "running": Metric("vllm:num_requests_running"),
-        "waiting": Metric("vllm:num_requests_waiting"),
-        "kv_usage": Metric("vllm:kv_cache_usage_perc"),
+        "running": ServerMetric("vllm:num_requests_running"),
+        "waiting": ServerMetric("vllm:num_requests_waiting"),
+        "kv_usage": ServerMetric("vllm:kv_cache_usage_perc"),
     }
 )
 """Requests running and waiting; share of the pool in use, 0 to 1."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.model.model import Model
-from tests.runners.engine.driver import FakeEngine, check_host_content
+from tests.runners.engine.driver import FakeEngine, check_host_content, eviction_order
 from tests.runners.engine.kv.test_pool_machine import FAST
 from tests.runners.engine.reference import CHUNK, Reference, WatchedEngine, assert_equal, draw
 
@@ -76,10 +76,10 @@ def test_a_device_hit_touches_nothing_in_the_host() -> None:
     a, b = [1] * 17, [2] * 17
     engine.run([(a, 1), (b, 1)])
     assert engine.host is not None
-    before = list(engine.host._slots)
+    before = eviction_order(engine.host)
     [again] = engine.run([(a, 1)])
     assert (again.device_hit, again.host_hit) == (16, 0)
-    assert list(engine.host._slots) == before
+    assert eviction_order(engine.host) == before
 
 
 def test_a_host_hit_makes_its_chunks_the_most_recent() -> None:
@@ -87,9 +87,9 @@ def test_a_host_hit_makes_its_chunks_the_most_recent() -> None:
     engine.run([([1] * 17, 1), ([2] * 17, 1)])
     engine.churn(engine.pool.free_blocks)
     assert engine.host is not None
-    first, second, third, fourth = engine.host._slots
+    first, second, third, fourth = eviction_order(engine.host)
     engine.run([([1] * 17, 1)])
-    assert list(engine.host._slots) == [third, fourth, first, second]
+    assert eviction_order(engine.host) == [third, fourth, first, second]
 
 
 def test_only_chunks_completed_by_computed_tokens_are_written() -> None:
@@ -101,7 +101,7 @@ def test_only_chunks_completed_by_computed_tokens_are_written() -> None:
     engine.transfer = type(engine.transfer)(engine.store)  # type: ignore[call-arg]
     [again] = engine.run([(prompt, 4)])  # 20 tokens hit, 2 + 3 computed: chunk 16 .. 23 is completed, the first two were not computed
     assert (again.device_hit, engine.counters.stored_tokens) == (20, 8)
-    assert list(engine.host._slots) == [again.chunk_keys.keys[2]]
+    assert eviction_order(engine.host) == [again.chunk_keys.keys[2]]
     check_host_content(engine)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 
 import pytest
 
@@ -27,7 +26,7 @@ def permute(engine: Engine, order: list[int]) -> None:
     engine.store.device[:, :, order] = before
     pool = engine.pool
     pool.references = [count for _, count in sorted(zip(order, pool.references, strict=True))]
-    pool._free = OrderedDict((order[block], None) for block in pool._free)
+    pool._blank = {order[block]: None for block in pool._blank}
     pool._key_of = {order[block]: key for block, key in pool._key_of.items()}
     pool._block_of = {key: order[block] for key, block in pool._block_of.items()}
     for sequence in engine.scheduler.running:

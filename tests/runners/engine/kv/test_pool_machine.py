@@ -18,7 +18,7 @@ from kvbench.runners.engine.scheduling.preemption import least_computed, newest
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.runners.engine.scheduling.swap import Swap
 from kvbench.testing.fake_transfer import DelayedTransfer
-from tests.runners.engine.driver import FakeEngine, check_answers, check_host_content, check_invariants, poison
+from tests.runners.engine.driver import FakeEngine, check_answers, check_host_content, check_invariants, poison, reuse_order
 
 ALPHABET = 2  # so that prefixes collide
 PROMPTS = st.lists(st.integers(0, ALPHABET - 1), min_size=1, max_size=14)
@@ -110,7 +110,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def drain(self) -> None:
         self.engine.drain()
-        assert not self.engine.transit.held
+        assert not self.engine.pending.transfers
         if self.engine.host is not None:
             check_host_content(self.engine)
 
@@ -191,7 +191,7 @@ def test_blocks_are_reused_not_full_first_then_least_recently_freed_tail_before_
             pool.acquire([block])
             rules.acquire(block)
             tables.append([block])
-        assert list(pool._free) == rules.line
+        assert reuse_order(pool) == rules.line
         assert {block: pool.key_of(block) for block in range(blocks) if pool.key_of(block)} == dict(rules.keys)
         assert pool.references == list(rules.holders.values())
 

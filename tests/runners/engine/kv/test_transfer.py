@@ -13,7 +13,7 @@ from kvbench.runners.engine.kv.transfer import Copy, HostCopies, make_transfer, 
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.scheduling.scheduler import Work
 from kvbench.testing.fake_transfer import DelayedTicket, DelayedTransfer
-from tests.runners.engine.driver import FakeEngine, check_host_content, check_invariants
+from tests.runners.engine.driver import FakeEngine, check_host_content, check_invariants, reuse_order
 from tests.runners.engine.reference import DEVICE, LOGITS, Reference, WatchedEngine, assert_equal, difference, draw
 from tests.runners.engine.scheduling.test_scheduler import tokens
 
@@ -148,7 +148,7 @@ def test_the_order_of_reuse_does_not_depend_on_how_fast_copies_are() -> None:
             engine.submit(str(number), tokens(100 * number, 21), 6)
             while engine.is_busy:
                 engine.step()
-            line.append(list(engine.pool._free))
+            line.append(reuse_order(engine.pool))
         lines.append(line)
     assert lines[0] == lines[1]
 
@@ -162,7 +162,7 @@ def test_drain_completes_everything() -> None:
     assert len(slow.transfer.pending) == 3
     engine.drain()
     assert not slow.transfer.pending
-    assert not engine.transit.held
+    assert not engine.pending.transfers
     assert engine.pool.used_blocks == sum(len(sequence.block_table) for sequence in engine.scheduler.running)
     check_host_content(engine)
 
@@ -208,9 +208,9 @@ class Unpinned(WatchedEngine):
 
     def _write_through(self, work: Work) -> None:
         super()._write_through(work)
-        for held in self.transit.held:
+        for held in self.pending.transfers:
             self.pool.release(held.blocks)
-        self.transit.held = []
+        self.pending.transfers = []
 
 
 class Hasty(WatchedEngine):
@@ -218,12 +218,12 @@ class Hasty(WatchedEngine):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.transit.collect = self.let_go  # type: ignore[method-assign]
+        self.pending.collect = self.let_go  # type: ignore[method-assign]
 
     def let_go(self) -> None:
-        for held in self.transit.held:
+        for held in self.pending.transfers:
             self.pool.release(held.blocks)
-        self.transit.held = []
+        self.pending.transfers = []
 
 
 def outcome(make: type[WatchedEngine], model: Model, reference: Reference) -> float:

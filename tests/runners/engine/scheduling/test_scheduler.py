@@ -15,10 +15,10 @@ from kvbench.runners.engine.kv.transfer import CpuTransfer
 from kvbench.runners.engine.scheduling.allocation import on_demand, reserve
 from kvbench.runners.engine.scheduling.preemption import VictimPolicy, least_computed, newest
 from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
-from kvbench.runners.engine.scheduling.scheduler import Plan
+from kvbench.runners.engine.scheduling.scheduler import StepPlan
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.testing.fake_transfer import DelayedTransfer
-from tests.runners.engine.driver import FakeEngine, check_answers, check_invariants
+from tests.runners.engine.driver import FakeEngine, check_answers, check_invariants, eviction_order, reuse_order
 from tests.runners.engine.kv.test_pool_machine import FAST
 
 
@@ -234,11 +234,11 @@ def test_a_look_up_that_finds_no_room_changes_nothing() -> None:
     hit = engine.cache.look_up(blocked)
     assert (hit.device_tokens, hit.tokens) == (8, 12)
     assert engine.host is not None
-    before = list(engine.pool._free), list(engine.pool.references), list(engine.host._slots)
-    plan = Plan(100)
+    before = reuse_order(engine.pool), list(engine.pool.references), eviction_order(engine.host)
+    plan = StepPlan(100)
     engine.scheduler._admit_waiting(plan)
     assert not plan.admitted
-    assert (list(engine.pool._free), engine.pool.references, list(engine.host._slots)) == before
+    assert (reuse_order(engine.pool), engine.pool.references, eviction_order(engine.host)) == before
     assert (list(engine.scheduler.waiting), blocked.block_table, blocked.device_hit) == ([blocked], [], None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvbench.runners.engine.kv.pending_transfers import Held, Transit
+from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.transfer import HostCopies, SwapCopy
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
@@ -138,7 +138,7 @@ def test_blocks_are_freed_only_once_the_copy_is_complete() -> None:
     engine.churn(engine.pool.free_blocks)  # whoever comes now gets other blocks
     assert not any(engine.pool.is_free(block) for block in held)
     transfer.complete()
-    engine.transit.collect()
+    engine.pending.collect()
     assert engine.pool.free_blocks == 8
     engine.churn(8)
     run_to_the_end(engine, [sequence])
@@ -185,7 +185,7 @@ def test_others_go_on_while_one_is_on_its_way_back() -> None:
     assert (a.output_tokens, b.output_tokens) == (5, 1)
     transfer.complete()
     engine.step()
-    assert (a.output_tokens, b.output_tokens, b.kept) == (6, 2, [])
+    assert (a.output_tokens, b.output_tokens, b.swap_slots) == (6, 2, [])
     run_to_the_end(engine, [a, b])
 
 
@@ -237,7 +237,7 @@ def test_a_preempted_request_leaves_shared_blocks_to_the_others() -> None:
     free = engine.pool.free_blocks
     engine.scheduler.preempt(b)
     transfer.complete()
-    engine.transit.collect()
+    engine.pending.collect()
     assert engine.pool.free_blocks == free + 1
     assert [engine.pool.references[block] for block in a.block_table] == [1, 1, 1]
     engine.step()
@@ -261,16 +261,16 @@ def test_cancelling_in_any_state_leaks_no_block(state: str, prefix_cache: bool) 
         engine.scheduler.preempt(gone)
     if state in ("swapped", "restoring"):
         transfer.complete()
-        engine.transit.collect()
+        engine.pending.collect()
     if state == "restoring":
         engine.churn(engine.pool.free_blocks)
         engine.step()
     seen = {
-        "waiting": gone in engine.scheduler.waiting and not gone.kept,
+        "waiting": gone in engine.scheduler.waiting and not gone.swap_slots,
         "prefilling": gone in engine.scheduler.running and 0 < gone.computed < 13,
         "decoding": gone in engine.scheduler.running and gone.output_tokens > 0 and gone.loading is None,
-        "swapping out": bool(gone.kept) and any(held.sequence is gone for held in engine.transit.held),
-        "swapped": bool(gone.kept) and gone in engine.scheduler.waiting and not engine.transit.held,
+        "swapping out": bool(gone.swap_slots) and any(held.sequence is gone for held in engine.pending.transfers),
+        "swapped": bool(gone.swap_slots) and gone in engine.scheduler.waiting and not engine.pending.transfers,
         "restoring": gone.loading is not None,
     }
     assert seen[state]
@@ -341,10 +341,10 @@ def test_freeing_blocks_before_their_copy_is_complete_is_noticed(
     assert engine.counters.swapped_in_tokens
     assert difference(reference, engine, sequences) < LOGITS
 
-    def hasty(transit: Transit, held: Held) -> None:
-        transit._end(held)
+    def hasty(pending: PendingTransfers, held: PendingTransfer) -> None:
+        pending._end(held)
 
-    monkeypatch.setattr(Transit, "hold", hasty)
+    monkeypatch.setattr(PendingTransfers, "hold", hasty)
     assert difference(reference, *under_pressure(model)) > LOGITS
 
 

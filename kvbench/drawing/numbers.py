@@ -1,0 +1,25 @@
+"""Numbers as text, in tables and sentences. What is unknown is a dash."""
+
+from __future__ import annotations
+
+from kvbench.drawing.layout import UNKNOWN
+
+
+def milliseconds(value: float | None) -> str:
+    """Milliseconds with three significant digits."""
+    if value is None:
+        return UNKNOWN
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f} ms"
+
+
+def times(value: float | None) -> str:
+    """A factor: one decimal, two below 1, so that 0.98x is not shown as 1.0x."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.2f}x" if value < 0.995 else f"{value:.1f}x"
+
+
+def decimal(value: float | None) -> str:
+    """A number with one decimal."""
+    return UNKNOWN if value is None else f"{value:.1f}"

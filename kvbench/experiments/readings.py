@@ -1,0 +1,46 @@
+"""The reading of each experiment, and runs seen with it."""
+
+from __future__ import annotations
+
+import importlib
+
+from kvbench.analysis.run_info import read_run_info
+from kvbench.analysis.run_view import RunView
+from kvbench.experiments.reading import Reading
+from kvbench.experiments.registry import experiments
+from kvbench.experiments.tiers.reading import TierReading
+from kvbench.runs.run_folder import Run
+
+_OF_TIERS = TierReading()
+"""Of people's own logs, and of experiments that this version does not know."""
+
+
+def reading_of(name: str) -> Reading:
+    """How runs of an experiment are read."""
+    experiment = experiments().get(name)
+    return _OF_TIERS if experiment is None else _loaded(experiment.reading)
+
+
+def readings() -> tuple[Reading, ...]:
+    """Those of all experiments, in their order."""
+    return tuple(_loaded(experiment.reading) for experiment in experiments().values())
+
+
+def row_keys() -> tuple[str, ...]:
+    """The keys of all rows that only some experiments have, the main one of each first."""
+    found = readings()
+    return (*(key for reading in found for key in reading.keys[:1]), *(key for reading in found for key in reading.keys[1:]))
+
+
+def view_of(run: Run) -> RunView:
+    """A run, seen as its experiment reads it."""
+    reading = reading_of(read_run_info(run.manifest).experiment)
+    return RunView(run, reading.judges_tiers, reading.rows)
+
+
+def _loaded(reading: str | Reading) -> Reading:
+    """The object itself, or that of the module of this name."""
+    if isinstance(reading, Reading):
+        return reading
+    found: Reading = importlib.import_module(reading).READING
+    return found

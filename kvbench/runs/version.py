@@ -1,0 +1,3 @@
+"""The version of kvbench, which every manifest names."""
+
+__version__ = "0.1.0"

@@ -161,7 +161,7 @@ def test_resetting() -> None:
     [
         (httpx.Response(200, json={"success": False}), "the cache was not reset; blocks are still held"),
         (httpx.Response(200, json={}), "the cache was not reset"),
-        (httpx.Response(404), "answered 404 Not Registry; start the server with VLLM_SERVER_DEV_MODE=1"),
+        (httpx.Response(404), "answered 404 Not Found; start the server with VLLM_SERVER_DEV_MODE=1"),
         (httpx.Response(500), "answered 500 Internal Server Error$"),
     ],
 )

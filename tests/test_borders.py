@@ -46,7 +46,7 @@ APART = {
     "runners/simulator": ("runners/engine", "runners/vllm", "runners/http"),
     "runners/engine": ("runners/simulator", "runners/vllm", "runners/http"),
 }
-"""Rooms, and others below them that they do not know all the same: analysis measures nothing, and a check shares no code with the checked."""
+"""Rooms, and rooms below them that they do not know all the same: analysis measures nothing; a check shares no code with the checked."""
 
 
 def module_of(file: Path) -> str:

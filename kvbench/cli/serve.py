@@ -125,13 +125,14 @@ def _describe(servers: ArmServers, folder: Path) -> str:
     from kvbench.runners.vllm.tiers import TIERS
 
     with open_client() as client:
+        client.headers.update(servers.headers)
         model, capacity = KIND.served_model(client, servers.url), KIND.scrape(client, servers.url).capacity
     lines = [f"vLLM {model.version or '–'}, arm {servers.tier} ({TIERS[servers.tier].describes})"]
     lines.append(f"Address:   {servers.url}/v1, model {model.name}")
     if servers.lmcache_url is not None:
         lines.append(f"LMCache:   {servers.lmcache_url}/status")
     if capacity is not None:
-        lines.append(f"Pool:      {capacity.tokens:,} tokens, {capacity.blocks:,} blocks of {capacity.block_size}")
+        lines.append(f"Pool:      {capacity.blocks * capacity.block_size:,} tokens, {capacity.blocks:,} blocks of {capacity.block_size}")
     if model.max_tokens is not None:
         lines.append(f"Longest:   {model.max_tokens:,} tokens, prompt and output together")
     lines += [f"Logs:      {folder}", "", "To start the same without kvbench, in this order, each in a shell of its own:", ""]

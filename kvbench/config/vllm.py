@@ -39,16 +39,21 @@ class StartOptions(Settings):
     redis: Annotated[str | None, REDIS] = Field(None, description="Server of the redis tier.")
 
 
-class VllmOptions(StartOptions, RunConfig):
+class HeaderOptions(Settings):
+    """Who is asking a server that runs already; runs and plans have it."""
+
+    header: Annotated[tuple[str, ...], HEADER] = Field((), description="Sent with every request to --url or --from-server. Repeatable.")
+    api_key_env: Annotated[str | None, replace(VLLM, metavar="NAME")] = Field(
+        None, description="Environment variable that holds the API key of --url or --from-server."
+    )
+
+
+class VllmOptions(StartOptions, HeaderOptions, RunConfig):
     """A run on vLLM servers."""
 
     request_timeout: Annotated[float, SECONDS] = Field(600, gt=0, le=86_400, description="After this a request has failed.")
     url: Annotated[tuple[str, ...], URL] = Field(
         (), description="A server that runs already, in place of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
-    )
-    header: Annotated[tuple[str, ...], HEADER] = Field((), description="Sent with every request to --url. Repeatable.")
-    api_key_env: Annotated[str | None, replace(VLLM, metavar="NAME")] = Field(
-        None, description="Environment variable that holds the API key of --url."
     )
     allow_reset: Annotated[bool, VLLM] = Field(False, description="Let the caches of the servers of --url be emptied.")
     vocab: Annotated[int | None, VLLM] = Field(

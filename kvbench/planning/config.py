@@ -11,7 +11,7 @@ from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, 
 from kvbench.config.settings import Auto, BlockTokens, Gibibytes, PoolTokens, Setting, given_or
 from kvbench.config.simulator import SIMULATOR, RateOptions
 from kvbench.config.tiers import TIER_GIB, TierSizes
-from kvbench.config.vllm import VLLM
+from kvbench.config.vllm import VLLM, HeaderOptions
 from kvbench.experiments.cyclic.options import BASIC, DEFAULT_DOCS, DocumentOptions, Documents
 from kvbench.experiments.tiers.options import AnswerOptions
 from kvbench.experiments.trace.options import TraceFileOptions
@@ -25,7 +25,7 @@ OF_TRACES = (*TraceFileOptions.model_fields, "window")
 OF_DOCUMENTS = tuple(DocumentOptions.model_fields.keys() - AnswerOptions.model_fields.keys() - CommonOptions.model_fields.keys())
 
 
-class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions):
+class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, HeaderOptions):
     """One plan.
 
     Its defaults are source 001's server: vLLM with LMCache, Qwen2.5-1.5B, and the pool that was left beside it. A plan is for a server
@@ -109,7 +109,9 @@ class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions):
         if self.profile == "documents":
             for name in ("block_size", "chunk_tokens", "from_server"):
                 reasons[name] = "the profile documents keeps whole documents"
-        if self.from_server is not None:
+        if self.from_server is None:
+            reasons |= dict.fromkeys(("header", "api_key_env"), "no server is named (--from-server)")
+        else:
             for name in ("kv_tokens", "block_size"):
                 reasons[name] = "--from-server tells it"
             if self.profile != "vllm":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,22 +37,36 @@ class ServerFacts:
         )
 
 
-def ask_server(url: str) -> ServerFacts:
+def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = None) -> ServerFacts:
     """Read a server's capacity from ``/metrics``, its model from ``/v1/models`` and its version.
 
+    Args:
+        url: its address, perhaps with a login.
+        headers: sent with every request, ``NAME:VALUE`` each.
+        api_key_env: the environment variable that holds its key.
+
     Raises:
-        UsageError: it is no address.
+        UsageError: it is no address, a header cannot be sent, or the variable holds no key.
         RunFailed: nobody answers, or not as vLLM does.
     """
+    from kvbench.runners.http.address import Address
     from kvbench.runners.http.admin_api import open_client
+    from kvbench.runners.http.credentials import authorised, request_headers, split_login
     from kvbench.runners.servers.kinds.kind import KINDS
 
     address = url.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
     shown = mask_login(address)
     if not address.startswith(("http://", "https://")):
         raise UsageError(f"--from-server {mask_login(url)}: not the address of a server; it should look like http://127.0.0.1:8000")
+    sent = request_headers(headers, api_key_env)
+    address, login = split_login(address)
+    if login:
+        sent = authorised(sent, login, "--from-server with a login")
+    if sent and "@" not in address:  # an address with half a login is refused below, and nothing of it shown
+        Address(address, sent)  # refuses what HTTP cannot carry
     kind = KINDS["vllm"]
     with open_client() as client:
+        client.headers.update(sent)
         capacity = kind.scrape(client, address).capacity
         served = kind.served_model(client, address)
     if capacity is None or min(capacity.block_size, capacity.blocks) < 1:

@@ -63,7 +63,7 @@ def find_subject(config: PlanConfig) -> Subject:
         UsageError: the model, the documents, the sizes or the run to calibrate with cannot be used.
         RunFailed: the server does not answer.
     """
-    server = None if config.from_server is None else ask_server(config.from_server)
+    server = None if config.from_server is None else ask_server(config.from_server, config.header, config.api_key_env)
     model = _model(config, server)
     vocab = None if model is None else read_vocab(model)
     workload = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), vocab or VOCAB, Path(model or "") / "tokenizer.json")

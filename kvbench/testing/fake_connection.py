@@ -238,7 +238,7 @@ def _detail(message: str) -> bytes:
 
 def _no_route(path: str) -> tuple[int, bytes]:
     known = path == "/v1/completions" or any(path == other for _, other in _ROUTES)
-    return (405, _detail("Method Not Allowed")) if known else (404, _detail("Not Registry"))
+    return (405, _detail("Method Not Allowed")) if known else (404, _detail("Not Found"))
 
 
 def _as_json(value: object, status: int = 200) -> Reply:

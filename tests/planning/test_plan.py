@@ -308,6 +308,25 @@ def test_a_login_of_the_server_is_not_shown() -> None:
         plan(from_server="ftp://user:geheim@h")
 
 
+@pytest.mark.parametrize("given", [{"api_key_env": "THE_KEY"}, {"header": ("Authorization: Bearer geheim",)}])
+def test_a_server_that_wants_to_know_who_is_asking_is_told(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]) -> None:
+    monkeypatch.setenv("THE_KEY", "geheim")
+    with serving(Script(pool_tokens=21_504, block_size=32, api_key="geheim")) as server:
+        assert plan(from_server=server.url, model="tiny", **given).pool.tokens == 21_504
+        with pytest.raises(RunFailed, match=r"answered 401 .*with --url or --from-server, --api-key-env NAME or --header NAME:VALUE"):
+            plan(from_server=server.url, model="tiny")
+
+
+def test_who_is_asking_is_said_once_and_to_somebody() -> None:
+    header = ("Authorization: Bearer geheim",)
+    with pytest.raises(UsageError, match="--from-server with a login: another option says who is asking, too"):
+        plan(from_server="http://user:geheim@h", model="tiny", header=header)
+    with pytest.raises(ValueError, match=r"--header does not apply: no server is named \(--from-server\)"):
+        plan(header=header)
+    with pytest.raises(UsageError, match="header X-Of: a name and a value in plain ASCII"):
+        plan(from_server="http://h", model="tiny", header=("X-Of: gehüim",))
+
+
 def test_a_server_whose_model_is_not_here_is_told_so() -> None:
     with (
         serving(Script(pool_tokens=21_504, block_size=32)) as server,

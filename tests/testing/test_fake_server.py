@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from kvbench.runners.servers.counters import difference
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.servers.metric import ReportedPool
+from kvbench.runners.servers.metric_names import ReportedPool
 from kvbench.runners.vllm.lmcache_status import await_stores, read_status
 from kvbench.testing.fake_counters import COUNTERS, GAUGES, LABELLED
 from kvbench.testing.fake_script import FAULTS, Script

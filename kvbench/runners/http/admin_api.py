@@ -47,7 +47,7 @@ def post_object(client: httpx.Client, url: str) -> dict[str, Any]:
 def _remedy(answer: httpx.Response) -> str:
     """What to try; empty where nothing is known. The query of another address may be secret."""
     if answer.status_code in (401, 403):
-        return "; it wants to know who is asking: with --url, --api-key-env NAME or --header NAME:VALUE"
+        return "; it wants to know who is asking: with --url or --from-server, --api-key-env NAME or --header NAME:VALUE"
     if answer.has_redirect_location:
         place = mask_login(answer.headers["location"].partition("?")[0])
         return f"; it sends on to {place}, where kvbench does not follow: give the address there"

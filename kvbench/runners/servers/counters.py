@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 
 from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import call
-from kvbench.runners.servers.metric import MetricNames, ReportedPool, ServerMetric
+from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,11 @@ class ArmServers:
         return f"http://127.0.0.1:{self._ports.vllm}"
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What vLLM wants to see with every request: the key that it was told to ask for."""
+        return {} if self._options.api_key is None else {"Authorization": f"Bearer {self._options.api_key}"}
+
+    @property
     def lmcache_url(self) -> str | None:
         """The address of LMCache's status, metrics and resets; ``None`` on an arm without an LMCache server."""
         return None if self.lmcache_launch is None else f"http://127.0.0.1:{self._ports.lmcache_http}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import os
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -22,6 +19,7 @@ from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
+from kvbench.runners.http.credentials import authorised, request_headers, split_login
 from kvbench.runners.servers.kinds.kind import ServedModel
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.model_facts import ModelFacts, read_facts
@@ -44,7 +42,7 @@ class AttachedBackend:
     """One running server for each arm. Nothing of them is reset unless it is allowed; a nonce makes everything new to them instead.
 
     It is each request's ``cache_salt``, which vLLM makes part of every key of its cache and of those behind it; and part of the seed of
-    made documents, should a server not know that.
+    made documents, should a server not know that. vLLM refuses a salt that holds ``/``, ``\\`` or ``@``, or is longer than 128 characters.
     """
 
     def __init__(self, config: VllmOptions, note: Callable[[str], None]) -> None:
@@ -183,7 +181,7 @@ def _servers(config: VllmOptions) -> dict[str, Attached]:
     Raises:
         UsageError: one is missing, given twice, or shared by two arms; an address is none, or a header cannot be sent. No login is shown.
     """
-    headers = _headers(config)
+    headers = request_headers(config.header, config.api_key_env)
     servers: dict[str, Attached] = {}
     places = set()
     for word in config.url:
@@ -193,27 +191,18 @@ def _servers(config: VllmOptions) -> dict[str, Attached]:
             raise UsageError(f"--url {shown}: ARM=http://HOST:PORT is expected, such as none=http://127.0.0.1:8000")
         if arm not in config.arms:
             raise UsageError(f"--url {shown}: {arm} is no arm of this run; name it with {config.arm_option} {arm}")
-        url, login = _split_login(url)
+        url, login = split_login(url)
         url = url.rstrip("/").removesuffix("/v1").rstrip("/")
         place = _place(arm, url)
         if arm in servers or place in places:
             raise UsageError(f"--url {shown}: each arm needs a server of its own, named once")
         places.add(place)
-        servers[arm] = Attached(url, _authorised(headers, login, f"--url {arm} with a login") if login else headers)
+        servers[arm] = Attached(url, authorised(headers, login, f"--url {arm} with a login") if login else headers)
         Address(url, servers[arm].headers)  # refuses what HTTP cannot carry before anything is sent
     missing = next((arm for arm in config.arms if arm not in servers), None)
     if missing is not None:
         raise UsageError(f"--url names no server for arm {missing}; give --url {missing}=URL, or leave the arm out ({config.arm_option})")
     return servers
-
-
-def _split_login(url: str) -> tuple[str, str]:
-    """The address without its login, and the login as HTTP's basic authentication sends it; empty where there is none."""
-    scheme, _, rest = url.partition("://")
-    login, at, _ = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")
-    user, _, password = login.partition(":")
-    encoded = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode(errors="surrogateescape")).decode()
-    return f"{scheme}://{rest.removeprefix(login + at)}", f"Basic {encoded}" if login else ""
 
 
 def _place(arm: str, url: str) -> tuple[str, int, str]:
@@ -229,32 +218,6 @@ def _place(arm: str, url: str) -> tuple[str, int, str]:
     if address is None or "@" in url:
         raise UsageError(f"--url {arm}: http://[USER:PASSWORD@]HOST:PORT is expected; in a password, / # ? % are %2F %23 %3F %25")
     return address.host, address.port, urlsplit(url).path
-
-
-def _headers(config: VllmOptions) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for number, word in enumerate(config.header, start=1):
-        name, colon, value = word.partition(":")
-        if not colon or not name.strip():
-            raise UsageError(f"--header number {number}: NAME:VALUE is expected (its text is not shown, as it may be secret)")
-        headers[name.strip()] = value.strip()
-    if config.api_key_env is not None:
-        key = os.environ.get(config.api_key_env, "").strip()  # files of secrets end with a line break
-        if not key:
-            raise UsageError(f"--api-key-env {config.api_key_env}: the environment has no such variable, or it is empty")
-        return _authorised(headers, f"Bearer {key}", "--api-key-env")
-    return headers
-
-
-def _authorised(headers: Mapping[str, str], value: str, option: str) -> dict[str, str]:
-    """The headers and one more, ``Authorization``.
-
-    Raises:
-        UsageError: it is there already; a server would take either.
-    """
-    if any(name.lower() == "authorization" for name in headers):
-        raise UsageError(f"{option}: another option says who is asking, too (--header Authorization, --api-key-env); give one of them")
-    return {**headers, "Authorization": value}
 
 
 def _require_same(what: str, found: Mapping[str, str]) -> None:

@@ -150,6 +150,7 @@ class VllmBackend:
             servers = self._take_spare(arm) or self._started(arm.setup, arm.repeat)
             stack.callback(servers.stop)
             http = stack.enter_context(open_client())
+            http.headers.update(servers.headers)
             runner = self._runner(servers, http, arm, clock)
             runner.owns(stack.pop_all().close)
         return runner
@@ -166,7 +167,7 @@ class VllmBackend:
         name = KIND.served_model(http, servers.url).name
         salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
         patience, ids = Patience(self._config.request_timeout), self._config.compares_outputs
-        client = Client(servers.url, name, clock, patience=patience, token_ids=ids, cache_salt=salt)
+        client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt)
         self._note(f"warming up arm {arm.arm}")
         warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.in_flight)
         empty(http, servers.url, servers.lmcache_url)
@@ -184,6 +185,7 @@ class VllmBackend:
         self._spare = self._started(ArmSetup("none"), 0)
         try:
             with open_client() as http:
+                http.headers.update(self._spare.headers)
                 self._served = KIND.served_model(http, self._spare.url)
                 return KIND.read_pool(http, self._spare.url)
         except BaseException:  # nobody can close a backend that was never made

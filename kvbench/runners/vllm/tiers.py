@@ -19,7 +19,7 @@ from kvbench.runners.vllm.metric_names import (
     OFFLINE,
     REDIS_PASSWORD,
     REDIS_USER,
-    SERVER_MODULE,
+    VLLM_MODULE,
 )
 from kvbench.runners.vllm.options import ServerOptions
 
@@ -85,7 +85,7 @@ def vllm_launch(tier: str, options: ServerOptions, installation: Installation, p
     """
     added = TIERS[tier].vllm(options, ports)
     on_cpu = installation.device == "cpu"
-    command = [str(installation.python), "-m", SERVER_MODULE, "--host=127.0.0.1", f"--port={ports.vllm}", f"--model={options.model}"]
+    command = [str(installation.python), "-m", VLLM_MODULE, "--host=127.0.0.1", f"--port={ports.vllm}", f"--model={options.model}"]
     command += [f"--dtype={options.dtype}", f"--max-model-len={options.max_model_len or 'auto'}"]
     command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
     if options.block_size is not None:

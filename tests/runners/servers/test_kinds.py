@@ -13,7 +13,7 @@ from kvbench.runners.base import Clock, ClosedLoop, DeviceCapacity, ListSource
 from kvbench.runners.http.client import Client
 from kvbench.runners.servers.kinds.kind import KINDS, ServerKind, TokensByTier
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.servers.metric import MetricNames, ReportedPool, ServerMetric
+from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runs.records import RequestRecord

@@ -303,7 +303,7 @@ BEYOND = (
 """What vLLM serves and the fake server cannot: it refuses with 501."""
 
 NO_ROUTE = (
-    ("GET", "/nowhere", 404, "Not Registry"),
+    ("GET", "/nowhere", 404, "Not Found"),
     ("GET", "/v1/completions", 405, "Method Not Allowed"),
     ("POST", "/health", 405, "Method Not Allowed"),
 )

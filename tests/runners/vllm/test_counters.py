@@ -12,7 +12,7 @@ from kvbench.runners.servers.counters import Scrape, difference
 from kvbench.runners.servers.counters import parse as parse_as
 from kvbench.runners.servers.kinds.kind import ServedModel, TokensByTier
 from kvbench.runners.servers.kinds.vllm import KIND, contradiction, served_model, tokens_by_tier
-from kvbench.runners.servers.metric import MetricNames, ReportedPool
+from kvbench.runners.servers.metric_names import MetricNames, ReportedPool
 from kvbench.runners.vllm.metric_names import LMCACHE as LMCACHE_NAMES
 
 DATA = Path(__file__).parent / "data"
@@ -152,7 +152,7 @@ def test_a_scrape_over_http() -> None:
     [
         (httpx.Response(503), "http://server/metrics: answered 503 Service Unavailable"),
         (httpx.Response(200, text="<html>{ nonsense"), "/metrics cannot be read"),
-        (httpx.Response(401), "answered 401 Unauthorized; it wants to know who is asking: with --url, --api-key-env NAME or --header"),
+        (httpx.Response(401), "answered 401 Unauthorized; it wants to know who is asking: with --url or --from-server, --api-key-env"),
         (
             httpx.Response(307, headers={"location": "https://u:geheim@sso/in?next=geheim"}),
             r"; it sends on to https://\*\*\*@sso/in, where",

@@ -201,3 +201,21 @@ def test_every_tiers_json_is_json() -> None:
     for name in ("cpu", "lmcache-inproc"):
         word = vllm_launch(name, OPTIONS, CPU, PORTS).command[-1]
         assert json.loads(word.partition("=")[2])["kv_role"] == "kv_both"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "key"),
+    [
+        ((), {}, None),
+        (("--api-key=a",), {}, "a"),
+        (("--api-key", "a", "--x"), {}, "a"),
+        (("--api_key=a=b",), {"VLLM_API_KEY": "c"}, "a=b"),
+        (("--api-key", "a", "--api-key=b"), {}, "b"),
+        (("--api-keys=a", "--api-key"), {"VLLM_API_KEY": "c"}, "c"),
+        ((), {"VLLM_API_KEY": ""}, None),
+    ],
+)
+def test_the_key_that_a_server_is_told_to_ask_for_is_known(
+    arguments: tuple[str, ...], environment: dict[str, str], key: str | None
+) -> None:
+    assert replace(OPTIONS, arguments=arguments, environment=environment).api_key == key

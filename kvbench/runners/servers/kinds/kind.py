@@ -1,7 +1,4 @@
-"""What a kind of server is, once it runs: names and a few functions. A module each, with a ``KIND``.
-
-How one is started is its room's (:mod:`kvbench.runners.vllm.tiers`), under a :class:`~kvbench.runners.servers.server.ServerProcess`.
-"""
+"""What a kind of server is: names and a few functions. A module each, with a ``KIND``."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from kvbench.errors import RunFailed
 from kvbench.registry.registry import Registry
 from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.servers.counters import Scrape, scrape
-from kvbench.runners.servers.metric import MetricNames
+from kvbench.runners.servers.metric_names import MetricNames
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import get_object, post_object
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
-from kvbench.runners.servers.metric import MetricNames, ReportedPool, ServerMetric
+from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
 
 VLLM_COUNTERS = MappingProxyType(
     {

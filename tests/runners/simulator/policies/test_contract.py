@@ -15,7 +15,7 @@ from kvbench.runners.simulator.policies.registry import find_policy, make_policy
 from kvbench.runners.simulator.replay import replay
 
 NAMES = sorted(policies())
-SETTINGS = settings(deadline=None, derandomize=True, max_examples=100)
+SETTINGS = settings(deadline=None, derandomize=True, max_examples=600)
 REQUESTS = st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=6, unique=True), min_size=1, max_size=20)
 
 

@@ -1,4 +1,4 @@
-"""What a server calls what it counts. Names only: nothing is asked here, and nothing heavy is imported."""
+"""What a server calls what it counts. Data only: nothing here asks a server."""
 
 from __future__ import annotations
 

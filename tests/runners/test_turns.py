@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 
 from kvbench.analysis.request_table import FIELDS, request_frame
 from kvbench.experiments.composed import load_config
-from kvbench.runners.base import Clock, ClosedLoop, ListSource, OpenLoop, Pace, Request, RequestSource, as_source
+from kvbench.runners.base import Clock, ClosedLoop, FollowUp, ListSource, OpenLoop, Pace, Request, RequestSource, as_source
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.model.model import Model, load_model
@@ -257,6 +258,20 @@ def test_a_run_that_is_given_up_asks_for_no_more_turns(concurrency: int) -> None
         assert server.requests <= 5
     assert load.gave_up is not None
     assert {one.error and one.error.kind for _, one in ended.values()} == {None, "http_status", "not_sent"}
+
+
+def test_nothing_that_comes_after_another_is_sent_once_a_run_is_given_up() -> None:
+    class Stubborn(Talks):
+        """Goes on whatever became of the first turn."""
+
+        def after(self, request: Request, answer: Sequence[int] | None) -> list[FollowUp]:
+            return super().after(request, answer or [1] * OUTPUT)
+
+    with serving(Script(fault="status")) as server:
+        ended, load = send(server, Stubborn(talks(5).plan, 5), ClosedLoop(2), patience=Patience(failures=2))
+        assert server.requests == 3
+    assert load.gave_up is not None
+    assert sorted(str(one.error and one.error.kind) for _, one in ended.values()) == ["http_status"] * 3 + ["not_sent"] * 3
 
 
 # Whole runs of an experiment that is only registered.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from kvbench.experiments.cyclic.options import CyclicOptions
 from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, ListSource, Request
 from kvbench.runs.records import RequestKey
 from kvbench.session.prediction import Foresight
+from tests.runners.turns import Talks, talks
 
 BLOCK = 16
 
@@ -54,3 +56,24 @@ def promised(profile: str, dtype: str, *requests: tuple[int, int]) -> list[bool]
 )
 def test_an_answer_in_16_bits_that_fills_a_block_makes_what_follows_an_estimate(profile: str, dtype: str, expected: list[bool]) -> None:
     assert promised(profile, dtype, (2 * BLOCK - 4, 4), (2 * BLOCK - 4, 5), (BLOCK, 1)) == expected
+
+
+@pytest.mark.parametrize(("dtype", "exact"), [("float32", True), ("bfloat16", False)])
+def test_prompts_that_hold_answers_in_16_bits_are_an_estimate(dtype: str, exact: bool) -> None:
+    """Equal first prompts may then have other answers, and so be followed by other prompts."""
+    foresight = Foresight(CyclicOptions.model_validate({}), cast(Backend, Facts("vllm", dtype)), ColdStart(ArmSetup("none"), 0, Path()))
+    source = talks(2)
+    found = [foresight.of(one, ClosedLoop(1)) for one in (ListSource(source.first), source, ListSource(source.first))]
+    assert [prediction is not None and prediction["exact"] for prediction in found] == [True, exact, exact]
+
+
+def test_sampled_answers_in_prompts_are_an_estimate() -> None:
+    class Sampled(Talks):
+        @property
+        def first(self) -> list[Request]:
+            return [replace(request, temperature=1.0) for request in super().first]
+
+    foresight = Foresight(CyclicOptions.model_validate({}), cast(Backend, Facts("vllm", "float32")), ColdStart(ArmSetup("none"), 0, Path()))
+    prediction = foresight.of(Sampled(talks(1).plan, 1), ClosedLoop(1))
+    assert prediction is not None
+    assert not prediction["exact"]

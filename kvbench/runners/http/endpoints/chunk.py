@@ -73,7 +73,7 @@ def read_chunk(data: bytes) -> Event:
     if not chunk.choices:
         return Event(usage=chunk.usage, failure=failure)
     choice = chunk.choices[0]
-    return Event(True, choice.has_text, choice.token_ids, chunk.usage, failure)
+    return Event(True, bool(choice.text) or choice.has_text, choice.token_ids, chunk.usage, failure)  # most have text
 
 
 def error_message(error: Any) -> str:

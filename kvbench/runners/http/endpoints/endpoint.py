@@ -32,7 +32,7 @@ class Usage(msgspec.Struct, frozen=True):
         return None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """What one event of an answer tells; ``None`` is what it does not say.
 
     ``adds``: it is a part of the answer, and not only about it. ``has_text``: text of any kind, and so at least one token.

@@ -108,7 +108,9 @@ def report(
 def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_repeat: bool) -> str:
     """The report as text; the plots go into their folder."""
     from kvbench.experiments.readings import view_of
-    from kvbench.reports import markdown, tabular, terminal
+    from kvbench.reports.formats import markdown, terminal
+    from kvbench.reports.formats.csv import to_csv
+    from kvbench.reports.formats.json import to_json
     from kvbench.summary.summary import summary_of
 
     page, view = format == "html", view_of(run)
@@ -121,16 +123,18 @@ def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_r
     if plots is not None:
         _save_plots(drawn, plots)
     if page:
-        from kvbench.reports import html
+        from kvbench.reports.formats import html
         from kvbench.reports.origin import origin_of
 
         return html.render(summary, drawn, origin_of(view))
-    return {"terminal": terminal.render, "markdown": markdown.render, "csv": tabular.csv, "json": tabular.to_json}[format](summary)
+    return {"terminal": terminal.render, "markdown": markdown.render, "csv": to_csv, "json": to_json}[format](summary)
 
 
 def _render_several(side: SideBySide, format: str, plots: Path | None, full: bool) -> str:
     """The report of several runs as text; the curve goes into the folder of plots."""
-    from kvbench.reports import side_by_side, tabular
+    from kvbench.reports import side_by_side
+    from kvbench.reports.formats.csv import csv_of_several
+    from kvbench.reports.formats.json import json_of_several
 
     drawn: tuple[Plot, ...] = ()
     if format == "html" or plots is not None:
@@ -144,9 +148,9 @@ def _render_several(side: SideBySide, format: str, plots: Path | None, full: boo
 
         return side_by_side_page.render(side, drawn)
     if format == "csv":
-        return tabular.csv_of_several(side)
+        return csv_of_several(side)
     if format == "json":
-        return tabular.json_of_several(side)
+        return json_of_several(side)
     return side_by_side.to_markdown(side, full) if format == "markdown" else side_by_side.to_terminal(side, full)
 
 

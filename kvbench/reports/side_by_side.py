@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.drawing.layout import MARKDOWN, TERMINAL, UNKNOWN, Count, Style, fitting
 from kvbench.drawing.numbers import decimal, times
-from kvbench.reports import markdown, tables, terminal
+from kvbench.reports import tables
+from kvbench.reports.formats import markdown, terminal
 from kvbench.reports.sections import UNTRUSTED, Kind, Section, sections, source, tables_of
 from kvbench.runs.sweep_folder import shown
 from kvbench.summary.side_by_side import OneRun, SideBySide

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from kvbench.drawing.layout import HTML
 from kvbench.drawing.plots import Plot
-from kvbench.reports import html
+from kvbench.reports.formats import html
 from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, own_sections, told
 from kvbench.summary.side_by_side import SideBySide
 

@@ -23,7 +23,7 @@ from kvbench.cli.main import main
 from kvbench.drawing.plots import Plot
 from kvbench.drawing.themed import standalone
 from kvbench.experiments.readings import view_of
-from kvbench.reports import html
+from kvbench.reports.formats import html
 from kvbench.reports.origin import origin_of
 from kvbench.reports.run_plots import run_plots
 from kvbench.runs.records import RequestError, RequestRecord, Stall

@@ -1,8 +1,7 @@
-"""The summary for programs: csv and json, at full precision; unknown is empty or null."""
+"""The summary as csv, for programs: at full precision; unknown is empty."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -14,7 +13,7 @@ from kvbench.summary.side_by_side import SideBySide
 from kvbench.summary.summary import Summary
 
 
-def csv(summary: Summary) -> str:
+def to_csv(summary: Summary) -> str:
     """A line for each arm and pass; with the rows by document or by repeat, a line for each of those instead."""
     return _csv(_lines(summary))
 
@@ -27,16 +26,6 @@ def csv_of_several(side: SideBySide) -> str:
             named = {f"option_{name}" if name in line else name: _cell(value) for name, value in run.options.items()}
             lines.append({"run": run.name, **named, **line})
     return _csv(lines)
-
-
-def to_json(summary: Summary) -> str:
-    """The summary as one JSON document."""
-    return _json(summary.to_json())
-
-
-def json_of_several(side: SideBySide) -> str:
-    """Several summaries as one JSON document."""
-    return _json(side.to_json())
 
 
 def _lines(summary: Summary) -> list[dict[str, Any]]:
@@ -62,10 +51,6 @@ def _csv(lines: list[dict[str, Any]]) -> str:
 def _cell(value: Any) -> Any:
     """An option in a cell: numbers as they are; empty where it does not apply."""
     return value if value is None or isinstance(value, (int, float, str)) else shown(value)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _levelled(line: dict[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_r
 
 def _render_several(side: SideBySide, format: str, plots: Path | None, full: bool) -> str:
     """The report of several runs as text; the curve goes into the folder of plots."""
-    from kvbench.reports import side_by_side
+    from kvbench.reports.formats import markdown, terminal
     from kvbench.reports.formats.csv import csv_of_several
     from kvbench.reports.formats.json import json_of_several
 
@@ -144,14 +144,14 @@ def _render_several(side: SideBySide, format: str, plots: Path | None, full: boo
     if plots is not None:
         _save_plots(drawn, plots)
     if format == "html":
-        from kvbench.reports import side_by_side_page
+        from kvbench.reports.formats import html
 
-        return side_by_side_page.render(side, drawn)
+        return html.render_several(side, drawn)
     if format == "csv":
         return csv_of_several(side)
     if format == "json":
         return json_of_several(side)
-    return side_by_side.to_markdown(side, full) if format == "markdown" else side_by_side.to_terminal(side, full)
+    return markdown.render_several(side, full) if format == "markdown" else terminal.render_several(side, full)
 
 
 def _save_plots(plots: Iterable[Plot], folder: Path) -> None:

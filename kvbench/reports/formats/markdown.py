@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from kvbench.drawing.layout import MARKDOWN, escaped
 from kvbench.reports.sections import Kind, Section, sections
+from kvbench.reports.side_by_side import sections_of_several
+from kvbench.summary.side_by_side import SideBySide
 from kvbench.summary.summary import Summary
 
 _BEFORE = {Kind.NOTES: "- note: "} | dict.fromkeys((Kind.REASONS, Kind.LIMITS, Kind.OPTIONS, Kind.MISSING), "- ")
@@ -14,10 +16,15 @@ _BEFORE = {Kind.NOTES: "- note: "} | dict.fromkeys((Kind.REASONS, Kind.LIMITS, K
 
 def render(summary: Summary) -> str:
     """The same report as the terminal's, its tables as Markdown tables."""
-    return text(sections(summary, MARKDOWN))
+    return _text(sections(summary, MARKDOWN))
 
 
-def text(parts: Iterable[Section]) -> str:
+def render_several(side: SideBySide, full: bool) -> str:
+    """Several runs; ``full``: each one's whole report in place of its table."""
+    return _text(sections_of_several(side, MARKDOWN, full))
+
+
+def _text(parts: Iterable[Section]) -> str:
     """Sections, a paragraph each part of them."""
     return "\n\n".join(paragraph for part in parts for paragraph in _paragraphs(part)) + "\n"
 

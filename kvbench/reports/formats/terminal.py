@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from kvbench.drawing.layout import TERMINAL, WIDTH, packed, wrapped
 from kvbench.reports.sections import Kind, Section, sections
+from kvbench.reports.side_by_side import sections_of_several
+from kvbench.summary.side_by_side import SideBySide
 from kvbench.summary.summary import Summary
 
 _BEFORE = {Kind.NOTES: "note: ", Kind.REASONS: "- ", Kind.LIMITS: "- "}
@@ -14,10 +16,15 @@ _BEFORE = {Kind.NOTES: "note: ", Kind.REASONS: "- ", Kind.LIMITS: "- "}
 
 def render(summary: Summary) -> str:
     """The whole report of a run."""
-    return text(sections(summary, TERMINAL))
+    return _text(sections(summary, TERMINAL))
 
 
-def text(parts: Iterable[Section]) -> str:
+def render_several(side: SideBySide, full: bool) -> str:
+    """Several runs; ``full``: each one's whole report in place of its table."""
+    return _text(sections_of_several(side, TERMINAL, full))
+
+
+def _text(parts: Iterable[Section]) -> str:
     """Sections with an empty line between."""
     return "\n\n".join("\n".join(_lines(part)) for part in parts) + "\n"
 

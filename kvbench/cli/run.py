@@ -170,13 +170,13 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
         RunFailed: a point could not be done.
         Untrusted: one is not to be trusted.
     """
-    from kvbench.reports.formats import terminal
-    from kvbench.reports.formats.json import json_of_several
+    from kvbench.reports.formats import json, terminal
+    from kvbench.reports.formats.format import RunsReport
     from kvbench.reports.side_by_side import told
     from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
-    output.write(json_of_several(side) if as_json else terminal.render_several(side, full=False))
+    output.write((json if as_json else terminal).render_several(RunsReport(side)))
     if failed := list(told(side)):
         count = f"{len(failed)} of {len(side.runs)} points could not be done"
         raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from kvbench.analysis.prediction import Foreseen
+from kvbench.reports.formats.format import ReportFormat, RunsReport
 from kvbench.runs.sweep_folder import shown
-from kvbench.summary.side_by_side import SideBySide
-from kvbench.summary.summary import Summary
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 
 def to_csv(summary: Summary) -> str:
@@ -18,10 +17,10 @@ def to_csv(summary: Summary) -> str:
     return _csv(_lines(summary))
 
 
-def csv_of_several(side: SideBySide) -> str:
+def render_several(runs: RunsReport) -> str:
     """The lines of all runs that were measured, each behind the name of its run and the options in which the runs differ."""
     lines: list[dict[str, Any]] = []
-    for run, summary in side.measured:
+    for run, summary in runs.side.measured:
         for line in _lines(summary):
             named = {f"option_{name}" if name in line else name: _cell(value) for name, value in run.options.items()}
             lines.append({"run": run.name, **named, **line})
@@ -45,6 +44,8 @@ def _rows(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _csv(lines: list[dict[str, Any]]) -> str:
+    import pandas as pd  # late, as help reads this module
+
     return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
@@ -85,6 +86,8 @@ def _with_metrics(line: dict[str, Any]) -> dict[str, Any]:
 
 def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:
     """The same line with its prediction in columns; ``prediction`` is exact, estimate, or empty where nothing was predicted."""
+    from kvbench.analysis.prediction import Foreseen  # late: pandas
+
     foreseen = line.pop("foreseen") or dict.fromkeys(field.name for field in fields(Foreseen))
     difference = foreseen["difference"] or (None, None, None)
     return {
@@ -94,3 +97,6 @@ def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:
         **{f"difference_{name}": tokens for name, tokens in zip(("device", "host", "computed"), difference, strict=True)},
         "differing_requests": foreseen["differing"],
     }
+
+
+FORMAT = ReportFormat("csv", "a line a pass", 4, lambda run: to_csv(run.summary), render_several, has_one_kind_of_line=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from kvbench.summary.side_by_side import SideBySide
-from kvbench.summary.summary import Summary
+from kvbench.reports.formats.format import ReportFormat, RunsReport
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 
 def to_json(summary: Summary) -> str:
@@ -13,10 +16,13 @@ def to_json(summary: Summary) -> str:
     return _json(summary.to_json())
 
 
-def json_of_several(side: SideBySide) -> str:
+def render_several(runs: RunsReport) -> str:
     """Several summaries as one JSON document."""
-    return _json(side.to_json())
+    return _json(runs.side.to_json())
 
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FORMAT = ReportFormat("json", "the whole summary", 5, lambda run: to_json(run.summary), render_several)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kvbench.drawing.layout import MARKDOWN, escaped
+from kvbench.reports.formats.format import ReportFormat, RunsReport
 from kvbench.reports.sections import Kind, Section, sections
-from kvbench.reports.side_by_side import sections_of_several
-from kvbench.summary.side_by_side import SideBySide
-from kvbench.summary.summary import Summary
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 _BEFORE = {Kind.NOTES: "- note: "} | dict.fromkeys((Kind.REASONS, Kind.LIMITS, Kind.OPTIONS, Kind.MISSING), "- ")
 """What stands before each item of a list; lines and sentences are paragraphs."""
@@ -19,9 +21,11 @@ def render(summary: Summary) -> str:
     return _text(sections(summary, MARKDOWN))
 
 
-def render_several(side: SideBySide, full: bool) -> str:
-    """Several runs; ``full``: each one's whole report in place of its table."""
-    return _text(sections_of_several(side, MARKDOWN, full))
+def render_several(runs: RunsReport) -> str:
+    """Several runs side by side."""
+    from kvbench.reports.side_by_side import sections_of_several  # late: pandas
+
+    return _text(sections_of_several(runs.side, MARKDOWN, runs.full))
 
 
 def _text(parts: Iterable[Section]) -> str:
@@ -48,3 +52,6 @@ def _paragraphs(section: Section) -> Iterator[str]:
             yield from map(escaped, section.lines)
     if section.table:
         yield section.table
+
+
+FORMAT = ReportFormat("markdown", "", 2, lambda run: render(run.summary), render_several)

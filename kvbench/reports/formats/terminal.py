@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kvbench.drawing.layout import TERMINAL, WIDTH, packed, wrapped
+from kvbench.reports.formats.format import ReportFormat, RunsReport
 from kvbench.reports.sections import Kind, Section, sections
-from kvbench.reports.side_by_side import sections_of_several
-from kvbench.summary.side_by_side import SideBySide
-from kvbench.summary.summary import Summary
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 _BEFORE = {Kind.NOTES: "note: ", Kind.REASONS: "- ", Kind.LIMITS: "- "}
 """What stands before each line of a section."""
@@ -19,9 +21,11 @@ def render(summary: Summary) -> str:
     return _text(sections(summary, TERMINAL))
 
 
-def render_several(side: SideBySide, full: bool) -> str:
-    """Several runs; ``full``: each one's whole report in place of its table."""
-    return _text(sections_of_several(side, TERMINAL, full))
+def render_several(runs: RunsReport) -> str:
+    """Several runs side by side."""
+    from kvbench.reports.side_by_side import sections_of_several  # late: pandas
+
+    return _text(sections_of_several(runs.side, TERMINAL, runs.full))
 
 
 def _text(parts: Iterable[Section]) -> str:
@@ -44,3 +48,6 @@ def _lines(section: Section) -> Iterator[str]:
             yield wrapped(line, _BEFORE.get(kind, ""), "  " if kind is Kind.OPTIONS else "")
     if section.table:
         yield section.table
+
+
+FORMAT = ReportFormat("terminal", "", 1, lambda run: render(run.summary), render_several)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from kvbench.experiments.composed import load_config
-from kvbench.reports import terminal
+from kvbench.reports.formats import terminal
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
@@ -12,11 +11,10 @@ from typer.core import TyperCommand
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.errors import UsageError
+from kvbench.reports.formats.format import RunReport, RunsReport, formats
 
 if TYPE_CHECKING:
-    from kvbench.drawing.plots import Plot
     from kvbench.runs.run_folder import Run
-    from kvbench.summary.side_by_side import SideBySide
 
 EXAMPLE = "kvbench report runs/first --format markdown -o table.md"
 
@@ -27,6 +25,22 @@ SHOWN_REQUESTS = 1000
 def build() -> TyperCommand:
     """The command."""
     return build_command(report, "report", EXAMPLE)
+
+
+def _formats_in_words() -> str:
+    *others, last = (f"{item.name} ({item.about})" if item.about else item.name for item in formats().values())
+    return f"{', '.join(others)} or {last}"
+
+
+def _known_format(name: str) -> str:
+    """The name.
+
+    Raises:
+        typer.BadParameter: no format is called that.
+    """
+    if name not in formats():
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, formats()))}.")
+    return name
 
 
 def report(
@@ -48,10 +62,9 @@ def report(
                      "Several by commas; repeatable. [default: columns of these names]"),
     ] = None,
     format: Annotated[
-        Literal["terminal", "markdown", "html", "csv", "json"],
-        typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output",
-                     help="terminal, markdown, html (one page with plots, which needs nothing else), csv (a line a pass) or json (the "
-                     "whole summary). [default: terminal]"),
+        str,
+        typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output", callback=_known_format,
+                     help=f"{_formats_in_words()}. [default: terminal]"),  # annotations are read when the command is built
     ] = "terminal",
     file: Annotated[
         Path | None,
@@ -92,65 +105,36 @@ def report(
         raise UsageError(f"{run_dirs[0]} and --csv {csv[0]}: a report shows either run folders or logs")
     if map and not csv:
         raise UsageError("--map names the columns of a log, and there is none (--csv FILE)")
-    if per_document and per_repeat and format == "csv":
-        raise UsageError("--format csv has one kind of line; choose --per-document or --per-repeat")
+    chosen = formats()[format]
+    if per_document and per_repeat and chosen.has_one_kind_of_line:
+        raise UsageError(f"--format {format} has one kind of line; choose --per-document or --per-repeat")
     if run_dirs and (len(run_dirs) > 1 or is_sweep(run_dirs[0])):
-        text = _render_several(side_by_side(run_dirs, per_document, per_repeat), format, plots, full)
+        several = RunsReport(side_by_side(run_dirs, per_document, per_repeat), full)
+        _save_plots(several, plots)
+        text = chosen.render_several(several)
     else:
         run = read_run(run_dirs[0]) if run_dirs else read_logs(csv or (), parse_map(map or ()))
-        text = _render(run, format, plots, per_document, per_repeat)
+        one = _of_one(run, chosen.is_page, per_document, per_repeat)
+        _save_plots(one, plots)
+        text = chosen.render(one)
     if file is None:
         output.write(text)
     else:
         output.save(text, file)
 
 
-def _render(run: Run, format: str, plots: Path | None, per_document: bool, per_repeat: bool) -> str:
-    """The report as text; the plots go into their folder."""
+def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool) -> RunReport:
+    """What a format gets of a run."""
     from kvbench.experiments.readings import view_of
-    from kvbench.reports import markdown, tabular, terminal
     from kvbench.summary.summary import summary_of
 
-    page, view = format == "html", view_of(run)
-    summary = summary_of(view, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page)
-    drawn: tuple[Plot, ...] = ()
-    if page or plots is not None:
-        from kvbench.reports.run_plots import run_plots  # late: matplotlib
-
-        drawn = run_plots(summary, view)
-    if plots is not None:
-        _save_plots(drawn, plots)
-    if page:
-        from kvbench.reports import html
-        from kvbench.reports.origin import origin_of
-
-        return html.render(summary, drawn, origin_of(view))
-    return {"terminal": terminal.render, "markdown": markdown.render, "csv": tabular.csv, "json": tabular.to_json}[format](summary)
+    view = view_of(run)
+    return RunReport(summary_of(view, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page), view)
 
 
-def _render_several(side: SideBySide, format: str, plots: Path | None, full: bool) -> str:
-    """The report of several runs as text; the curve goes into the folder of plots."""
-    from kvbench.reports import side_by_side, tabular
+def _save_plots(shown: RunReport | RunsReport, folder: Path | None) -> None:
+    """The plots go into their folder, where one is wanted."""
+    if folder is not None:
+        from kvbench.drawing.themed import standalone  # late: matplotlib
 
-    drawn: tuple[Plot, ...] = ()
-    if format == "html" or plots is not None:
-        from kvbench.reports.curve import curve  # late: matplotlib
-
-        drawn = (*(plot for reading in side.readings for plot in reading.joint_plots(side.rows)), *curve(side))
-    if plots is not None:
-        _save_plots(drawn, plots)
-    if format == "html":
-        from kvbench.reports import side_by_side_page
-
-        return side_by_side_page.render(side, drawn)
-    if format == "csv":
-        return tabular.csv_of_several(side)
-    if format == "json":
-        return tabular.json_of_several(side)
-    return side_by_side.to_markdown(side, full) if format == "markdown" else side_by_side.to_terminal(side, full)
-
-
-def _save_plots(plots: Iterable[Plot], folder: Path) -> None:
-    from kvbench.drawing.themed import standalone
-
-    output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in plots}, folder)
+        output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in shown.plots}, folder)

@@ -108,12 +108,13 @@ def run(
     with terminable():
         finished = _measure(config, out, quiet, command)
     # Late, so that help and wrong use do not wait for pandas.
-    from kvbench.reports import tabular, terminal
+    from kvbench.reports.formats import terminal
+    from kvbench.reports.formats.json import to_json
     from kvbench.runs.run_folder import read_run
     from kvbench.summary.summary import summarise
 
     summary = summarise(read_run(finished.path), per_document)
-    output.write(tabular.to_json(summary) if as_json else terminal.render(summary))
+    output.write(to_json(summary) if as_json else terminal.render(summary))
     _end_untrusted([*finished.reasons, *summary.reasons])
 
 
@@ -169,13 +170,14 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
         RunFailed: a point could not be done.
         Untrusted: one is not to be trusted.
     """
-    from kvbench.reports import side_by_side as report
-    from kvbench.reports import tabular
+    from kvbench.reports.formats import json, terminal
+    from kvbench.reports.formats.format import RunsReport
+    from kvbench.reports.side_by_side import told
     from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
-    output.write(tabular.json_of_several(side) if as_json else report.to_terminal(side, full=False))
-    if failed := list(report.told(side)):
+    output.write((json if as_json else terminal).render_several(RunsReport(side)))
+    if failed := list(told(side)):
         count = f"{len(failed)} of {len(side.runs)} points could not be done"
         raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")
     _end_untrusted(side.reasons)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from kvbench.drawing.layout import Style
-from kvbench.reports import tables
-from kvbench.reports.controls import controls_table
-from kvbench.summary.summary import Summary
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 UNTRUSTED = "Measured, and not to be trusted"
 
@@ -63,6 +64,9 @@ def source(summary: Summary) -> Section:
 
 
 def _sections(summary: Summary, style: Style) -> Iterator[Section]:
+    from kvbench.reports import tables  # late, as help reads this module: pandas
+    from kvbench.reports.controls import controls_table
+
     times = "predicted TTFT in ms" if summary.simulated else "TTFT in ms"
     by_pass = tables.by_pass(summary, style) if summary.passes else ""
     yield Section(Kind.TITLE, lines=summary.title, table=by_pass, page_heading=f"By pass ({times}; tokens of one repeat)")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvbench.analysis.pass_rows import PassRow
-from kvbench.drawing.layout import MARKDOWN, TERMINAL, UNKNOWN, Count, Style, fitting
+from kvbench.drawing.layout import UNKNOWN, Count, Style, fitting
 from kvbench.drawing.numbers import decimal, times
-from kvbench.reports import markdown, tables, terminal
+from kvbench.reports import tables
 from kvbench.reports.sections import UNTRUSTED, Kind, Section, sections, source, tables_of
 from kvbench.runs.sweep_folder import shown
 from kvbench.summary.side_by_side import OneRun, SideBySide
@@ -16,14 +16,26 @@ from kvbench.summary.summary import Summary
 SPEEDUP = "speedup"
 
 
-def to_terminal(side: SideBySide, full: bool) -> str:
-    """For a terminal; ``full``: each run's whole report in place of its table."""
-    return terminal.text(_sections(side, TERMINAL, full))
-
-
-def to_markdown(side: SideBySide, full: bool) -> str:
-    """The same as Markdown."""
-    return markdown.text(_sections(side, MARKDOWN, full))
+def sections_of_several(side: SideBySide, style: Style, full: bool) -> Iterator[Section]:
+    """The sections of the whole report; ``full``: each run's whole report in place of its table."""
+    if any(summary.passes for _, summary in side.measured):
+        yield Section(Kind.TABLE, "Side by side (TTFT in ms; speedup over the same run's baseline)", table=beside(side, style))
+    if options := tuple(f"{label}: {options}" for label, options in differences(side)):
+        yield Section(Kind.OPTIONS, lines=options)
+    yield from tables_of(joint_tables(side, style))
+    if sentences := tuple(joint_sentences(side)):
+        yield Section(Kind.SENTENCES, lines=sentences)
+    if missing := tuple(told(side)):
+        yield Section(Kind.MISSING, lines=missing)
+    for run, summary in side.measured:
+        yield Section(Kind.RUN, side.titled(run))
+        yield from sections(summary, style) if full else own_sections(summary, style)
+    if side.notes:
+        yield Section(Kind.NOTES, lines=side.notes)
+    if side.reasons:
+        yield Section(Kind.REASONS, UNTRUSTED, side.reasons)
+    if side.limits:
+        yield Section(Kind.LIMITS, "None of these runs shows", side.limits)
 
 
 def beside(side: SideBySide, style: Style) -> str:
@@ -102,28 +114,6 @@ def differences(side: SideBySide) -> list[tuple[str, str]]:
         for run in side.runs
         if run.options
     ]
-
-
-def _sections(side: SideBySide, style: Style, full: bool) -> Iterator[Section]:
-    """The sections of the whole report."""
-    if any(summary.passes for _, summary in side.measured):
-        yield Section(Kind.TABLE, "Side by side (TTFT in ms; speedup over the same run's baseline)", table=beside(side, style))
-    if options := tuple(f"{label}: {options}" for label, options in differences(side)):
-        yield Section(Kind.OPTIONS, lines=options)
-    yield from tables_of(joint_tables(side, style))
-    if sentences := tuple(joint_sentences(side)):
-        yield Section(Kind.SENTENCES, lines=sentences)
-    if missing := tuple(told(side)):
-        yield Section(Kind.MISSING, lines=missing)
-    for run, summary in side.measured:
-        yield Section(Kind.RUN, side.titled(run))
-        yield from sections(summary, style) if full else own_sections(summary, style)
-    if side.notes:
-        yield Section(Kind.NOTES, lines=side.notes)
-    if side.reasons:
-        yield Section(Kind.REASONS, UNTRUSTED, side.reasons)
-    if side.limits:
-        yield Section(Kind.LIMITS, "None of these runs shows", side.limits)
 
 
 def _interval(row: PassRow) -> str:

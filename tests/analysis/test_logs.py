@@ -15,7 +15,8 @@ from kvbench.analysis.pass_rows import PassRow
 from kvbench.cli.main import main
 from kvbench.drawing.layout import TERMINAL
 from kvbench.errors import UsageError
-from kvbench.reports import tables, terminal
+from kvbench.reports import tables
+from kvbench.reports.formats import terminal
 from kvbench.summary.summary import Summary, summarise
 from tests.made import Answer, Made, cyclic
 

@@ -14,7 +14,9 @@ import pytest
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.prediction import Foreseen
-from kvbench.reports import markdown, tabular, terminal
+from kvbench.reports.formats import markdown, terminal
+from kvbench.reports.formats.csv import to_csv
+from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import PassRecord, RequestError, RequestRecord
 from kvbench.runs.run_folder import Run
 from kvbench.summary.summary import Summary, summarise
@@ -180,22 +182,22 @@ def test_what_was_not_predicted_is_said(tmp_path: Path) -> None:
 def test_markdown_csv_and_json_carry_the_same(tmp_path: Path) -> None:
     summary = summarise(run_of(tmp_path, lost))
     assert re.search(r"^\| ?cpu +\| ?repeat +\| ?difference +\| +0 ?\| +−9,728 ?\| +\+9,728 ?\|", markdown.render(summary), re.MULTILINE)
-    line = list(csv.DictReader(io.StringIO(tabular.csv(summary))))[4]
+    line = list(csv.DictReader(io.StringIO(to_csv(summary))))[4]
     assert [line[f"predicted_{name}"] for name in ("device", "host", "computed")] == ["0", "48640", "1610"]
     assert [line[f"difference_{name}"] for name in ("device", "host", "computed")] == ["0", "-9728", "9728"]
     assert (line["prediction"], line["differing_requests"]) == ("exact", "2")
     assert float(line["predicted_ttft_ms"]) == foreseen(summary, "cpu", "repeat").ttft_ms
-    found = json.loads(tabular.to_json(summary))
+    found = json.loads(to_json(summary))
     assert found["passes"][4]["foreseen"]["difference"] == [0, -9728, 9728]
     assert [one["request_id"] for one in found["prediction"]["differences"]] == ["cpu-r0-p1-2", "cpu-r0-p1-3"]
     assert found["rates"]["fit"]["requests"] == 60
-    one = list(csv.DictReader(io.StringIO(tabular.csv(summarise(run_of(tmp_path / "other", lost), per_document=True)))))[43]
+    one = list(csv.DictReader(io.StringIO(to_csv(summarise(run_of(tmp_path / "other", lost), per_document=True)))))[43]
     assert (one["document"], one["predicted_host"], one["difference_host"], one["prediction"]) == ("3", "4864", "-4864", "exact")
 
 
 def test_csv_of_a_run_without_predictions_has_the_same_columns(tmp_path: Path) -> None:
-    plain = tabular.csv(summarise(Made().write(tmp_path / "run", cyclic))).splitlines()
-    assert plain[0] == tabular.csv(summarise(run_of(tmp_path / "other"))).splitlines()[0]
+    plain = to_csv(summarise(Made().write(tmp_path / "run", cyclic))).splitlines()
+    assert plain[0] == to_csv(summarise(run_of(tmp_path / "other"))).splitlines()[0]
     assert plain[1].endswith("," * 9)
 
 

@@ -23,7 +23,8 @@ from kvbench.cli.main import main
 from kvbench.drawing.plots import Plot
 from kvbench.drawing.themed import standalone
 from kvbench.experiments.readings import view_of
-from kvbench.reports import html
+from kvbench.reports.formats import html
+from kvbench.reports.formats.format import RunReport
 from kvbench.reports.origin import origin_of
 from kvbench.reports.run_plots import run_plots
 from kvbench.runs.records import RequestError, RequestRecord, Stall
@@ -82,7 +83,7 @@ def draw(run: Run) -> tuple[Plot, ...]:
 
 
 def page_of(run: Run) -> str:
-    return html.render(summarise(run, per_document=True, per_repeat=True), draw(run), origin_of(view_of(run)))
+    return html.render(RunReport(summarise(run, per_document=True, per_repeat=True), view_of(run)))
 
 
 @pytest.fixture(scope="module")

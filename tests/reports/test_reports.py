@@ -12,7 +12,10 @@ import pytest
 
 from kvbench.analysis.prediction import Agreement, Difference
 from kvbench.drawing import layout
-from kvbench.reports import markdown, tables, tabular, terminal
+from kvbench.reports import tables
+from kvbench.reports.formats import markdown, terminal
+from kvbench.reports.formats.csv import to_csv
+from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestError
 from kvbench.summary.summary import Summary, summarise
 from tests.made import Answer, Made, cyclic
@@ -186,7 +189,7 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(tmp_path: Path) -> None
 
 def test_csv_has_a_line_a_pass_at_full_precision(tmp_path: Path) -> None:
     summary = summarise(Made(repeats=2).write(tmp_path / "run", cyclic))
-    lines = list(csv.DictReader(io.StringIO(tabular.csv(summary))))
+    lines = list(csv.DictReader(io.StringIO(to_csv(summary))))
     assert len(lines) == 6
     for line, row in zip(lines, summary.passes, strict=True):
         assert (line["arm"], line["pass_label"], line["n"]) == (row.arm, row.pass_label, "20")
@@ -198,18 +201,18 @@ def test_csv_has_a_line_a_pass_at_full_precision(tmp_path: Path) -> None:
 
 
 def test_csv_per_document_has_a_line_a_request(tmp_path: Path) -> None:
-    lines = list(csv.DictReader(io.StringIO(tabular.csv(summary_of(tmp_path, per_document=True)))))
+    lines = list(csv.DictReader(io.StringIO(to_csv(summary_of(tmp_path, per_document=True)))))
     assert len(lines) == 60
     assert [line["device"] for line in lines if line["document"] == "5" and line["pass_label"] == "reverse"] == ["1408", "1408"]
 
 
 def test_json_is_the_summary(tmp_path: Path) -> None:
     summary = summary_of(tmp_path, per_document=True)
-    found = json.loads(tabular.to_json(summary))
+    found = json.loads(to_json(summary))
     assert found["format"] == "kvbench.summary/1"
     assert found["passes"][4]["ttft_ms"]["p50"] == summary.passes[4].ttft_ms.p50
     assert found["passes"][4]["ttft_ms"]["p90"] is None
     assert found["passes"][5]["host"] == 27776
     assert found["sentences"] == list(summary.sentences)
     assert len(found["documents"]) == 60
-    assert json.loads(tabular.to_json(summary_of(tmp_path / "short")))["documents"] is None
+    assert json.loads(to_json(summary_of(tmp_path / "short")))["documents"] is None

@@ -21,7 +21,8 @@ from kvbench.comparison.baseline import reduce
 from kvbench.comparison.compare import compare
 from kvbench.errors import Interrupted, RunFailed, UsageError
 from kvbench.experiments.cyclic.controls import control_configs
-from kvbench.reports import markdown, tabular, terminal
+from kvbench.reports.formats import markdown, terminal
+from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, Run, control_folder, read_run
 from kvbench.session import session
@@ -140,7 +141,7 @@ def test_no_gain_is_a_table_and_no_reason(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80 or str(tmp_path) in text
     assert "Controls, where no tier can help (TTFT of the second pass)\ncontrol   arm   n  none p50" in text
     assert "| no-reuse | cpu " in markdown.render(summary)
-    assert [row["verdict"] for row in json.loads(tabular.to_json(summary))["controls"]["rows"]] == ["no gain", "no gain"]
+    assert [row["verdict"] for row in json.loads(to_json(summary))["controls"]["rows"]] == ["no gain", "no gain"]
 
 
 def test_a_gain_where_no_tier_can_help_is_a_reason(tmp_path: Path) -> None:

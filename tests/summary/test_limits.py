@@ -10,7 +10,8 @@ import pytest
 
 from kvbench.analysis.logfile import read_logs
 from kvbench.experiments.readings import view_of
-from kvbench.reports import markdown, tabular, terminal
+from kvbench.reports.formats import markdown, terminal
+from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestError, RequestRecord
 from kvbench.runs.run_folder import Run
 from kvbench.summary.limits import limits
@@ -181,4 +182,4 @@ def test_every_format_ends_with_the_limits(run: Run) -> None:
         *_, before, last = text.strip().split("\n\n")
         assert "".join(before.split()).endswith("".join(f"- {DEFAULT[-1]}".split()))
         assert last.startswith("Run folder: ")
-    assert '"limits": [\n    "whether it comes out' in tabular.to_json(summary)
+    assert '"limits": [\n    "whether it comes out' in to_json(summary)

@@ -12,7 +12,9 @@ from kvbench.cli.main import main
 from kvbench.experiments.fragmentation.metrics import FragmentationRow, Shares, shares_of
 from kvbench.experiments.fragmentation.options import FragmentationOptions
 from kvbench.experiments.fragmentation.workload import Fragmentation, make_fragmentation
-from kvbench.reports import tabular, terminal
+from kvbench.reports.formats import terminal
+from kvbench.reports.formats.csv import to_csv
+from kvbench.reports.formats.json import to_json
 from kvbench.runs.run_folder import Run, read_events, read_run
 from kvbench.summary.summary import Summary, summarise
 
@@ -138,10 +140,10 @@ def test_the_report_fits_80_columns_and_reads_the_table(default: tuple[Run, Summ
 
 def test_each_format_has_the_rows(default: tuple[Run, Summary], tmp_path: Path, capsys: Captured) -> None:
     found, summary = default
-    lines = tabular.csv(summary).splitlines()
+    lines = to_csv(summary).splitlines()
     assert len(lines) == 6
     assert {"arm", "share_used", "share_scattered", "waste_end", "speed_low"} <= set(lines[0].split(","))
-    assert [row["arm"] for row in json.loads(tabular.to_json(summary))["fragmentation"]] == ARMS
+    assert [row["arm"] for row in json.loads(to_json(summary))["fragmentation"]] == ARMS
     assert main(["report", str(found.path), "--format", "html", "--plots", str(tmp_path / "plots"), "-o", str(tmp_path / "page")]) == 0
     page, picture = (tmp_path / "page").read_text(), (tmp_path / "plots" / "waste.svg").read_text()
     assert "What the slots of the pool were" in page

@@ -12,7 +12,8 @@ import pytest
 
 from kvbench.analysis.stalls import Split, StallTimes
 from kvbench.experiments.pressure.metrics import PressureRow
-from kvbench.reports import tabular, terminal
+from kvbench.reports.formats import terminal
+from kvbench.reports.formats.csv import to_csv
 from kvbench.runs.records import PassRecord, PassTotals, RequestKey, RequestRecord, Stall, digest
 from kvbench.runs.run_folder import RunFolder, read_run
 from kvbench.summary.summary import Summary, summarise
@@ -216,7 +217,7 @@ def test_an_interrupted_run_shows_what_there_is(tmp_path: Path) -> None:
     assert row(summary, "recompute").tokens_per_s is None
     assert summary.sentences == ("The arm ample did not end, so there is nothing to compare the others with.",)
     assert terminal.render(summary)
-    assert tabular.csv(summary).count("\n") == 5
+    assert to_csv(summary).count("\n") == 5
 
 
 # Reasons not to trust a run, and notes.

@@ -14,7 +14,7 @@ from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.trace.workload import TraceReplay, make_trace
-from kvbench.reports import markdown, terminal
+from kvbench.reports.formats import markdown, terminal
 from kvbench.runners.base import OpenLoop
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session

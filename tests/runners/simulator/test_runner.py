@@ -17,7 +17,9 @@ from kvbench.errors import UsageError
 from kvbench.experiments.composed import load_config
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.plan import make_plan
-from kvbench.reports import markdown, tabular, terminal
+from kvbench.reports.formats import markdown, terminal
+from kvbench.reports.formats.csv import to_csv
+from kvbench.reports.formats.json import to_json
 from kvbench.runners.base import ClosedLoop, ListSource, OpenLoop, Pace, Request
 from kvbench.runners.profiles import DOCUMENTS, ENGINE, VLLM
 from kvbench.runners.simulator.prediction import Predictor
@@ -350,7 +352,7 @@ def test_a_run_without_times_shows_its_tokens(simulate: Simulate) -> None:
 
 def every_format(run: Run) -> Sequence[str]:
     def of(summary: Summary) -> list[str]:
-        return [render(summary) for render in (terminal.render, markdown.render, tabular.csv, tabular.to_json)]
+        return [render(summary) for render in (terminal.render, markdown.render, to_csv, to_json)]
 
     return [*of(summarise(run)), *of(summarise(run, per_document=True))]
 

@@ -1,42 +1,30 @@
-"""The summary for programs: csv and json, at full precision; unknown is empty or null."""
+"""The summary as csv, for programs: at full precision; unknown is empty."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from kvbench.analysis.prediction import Foreseen
+from kvbench.reports.formats.format import ReportFormat, RunsReport
 from kvbench.runs.sweep_folder import shown
-from kvbench.summary.side_by_side import SideBySide
-from kvbench.summary.summary import Summary
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 
-def csv(summary: Summary) -> str:
+def to_csv(summary: Summary) -> str:
     """A line for each arm and pass; with the rows by document or by repeat, a line for each of those instead."""
     return _csv(_lines(summary))
 
 
-def csv_of_several(side: SideBySide) -> str:
+def render_several(runs: RunsReport) -> str:
     """The lines of all runs that were measured, each behind the name of its run and the options in which the runs differ."""
     lines: list[dict[str, Any]] = []
-    for run, summary in side.measured:
+    for run, summary in runs.side.measured:
         for line in _lines(summary):
             named = {f"option_{name}" if name in line else name: _cell(value) for name, value in run.options.items()}
             lines.append({"run": run.name, **named, **line})
     return _csv(lines)
-
-
-def to_json(summary: Summary) -> str:
-    """The summary as one JSON document."""
-    return _json(summary.to_json())
-
-
-def json_of_several(side: SideBySide) -> str:
-    """Several summaries as one JSON document."""
-    return _json(side.to_json())
 
 
 def _lines(summary: Summary) -> list[dict[str, Any]]:
@@ -56,16 +44,14 @@ def _rows(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _csv(lines: list[dict[str, Any]]) -> str:
+    import pandas as pd  # late, as help reads this module
+
     return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def _cell(value: Any) -> Any:
     """An option in a cell: numbers as they are; empty where it does not apply."""
     return value if value is None or isinstance(value, (int, float, str)) else shown(value)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _levelled(line: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +86,8 @@ def _with_metrics(line: dict[str, Any]) -> dict[str, Any]:
 
 def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:
     """The same line with its prediction in columns; ``prediction`` is exact, estimate, or empty where nothing was predicted."""
+    from kvbench.analysis.prediction import Foreseen  # late: pandas
+
     foreseen = line.pop("foreseen") or dict.fromkeys(field.name for field in fields(Foreseen))
     difference = foreseen["difference"] or (None, None, None)
     return {
@@ -109,3 +97,6 @@ def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:
         **{f"difference_{name}": tokens for name, tokens in zip(("device", "host", "computed"), difference, strict=True)},
         "differing_requests": foreseen["differing"],
     }
+
+
+FORMAT = ReportFormat("csv", "a line a pass", 4, lambda run: to_csv(run.summary), render_several, has_one_kind_of_line=True)

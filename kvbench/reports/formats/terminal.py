@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kvbench.drawing.layout import TERMINAL, WIDTH, packed, wrapped
+from kvbench.reports.formats.format import ReportFormat, RunsReport
 from kvbench.reports.sections import Kind, Section, sections
-from kvbench.summary.summary import Summary
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 _BEFORE = {Kind.NOTES: "note: ", Kind.REASONS: "- ", Kind.LIMITS: "- "}
 """What stands before each line of a section."""
@@ -14,10 +18,17 @@ _BEFORE = {Kind.NOTES: "note: ", Kind.REASONS: "- ", Kind.LIMITS: "- "}
 
 def render(summary: Summary) -> str:
     """The whole report of a run."""
-    return text(sections(summary, TERMINAL))
+    return _text(sections(summary, TERMINAL))
 
 
-def text(parts: Iterable[Section]) -> str:
+def render_several(runs: RunsReport) -> str:
+    """Several runs side by side."""
+    from kvbench.reports.side_by_side import sections_of_several  # late: pandas
+
+    return _text(sections_of_several(runs.side, TERMINAL, runs.full))
+
+
+def _text(parts: Iterable[Section]) -> str:
     """Sections with an empty line between."""
     return "\n\n".join("\n".join(_lines(part)) for part in parts) + "\n"
 
@@ -37,3 +48,6 @@ def _lines(section: Section) -> Iterator[str]:
             yield wrapped(line, _BEFORE.get(kind, ""), "  " if kind is Kind.OPTIONS else "")
     if section.table:
         yield section.table
+
+
+FORMAT = ReportFormat("terminal", "", 1, lambda run: render(run.summary), render_several)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kvbench.drawing.layout import MARKDOWN, escaped
+from kvbench.reports.formats.format import ReportFormat, RunsReport
 from kvbench.reports.sections import Kind, Section, sections
-from kvbench.summary.summary import Summary
+
+if TYPE_CHECKING:
+    from kvbench.summary.summary import Summary
 
 _BEFORE = {Kind.NOTES: "- note: "} | dict.fromkeys((Kind.REASONS, Kind.LIMITS, Kind.OPTIONS, Kind.MISSING), "- ")
 """What stands before each item of a list; lines and sentences are paragraphs."""
@@ -14,10 +18,17 @@ _BEFORE = {Kind.NOTES: "- note: "} | dict.fromkeys((Kind.REASONS, Kind.LIMITS, K
 
 def render(summary: Summary) -> str:
     """The same report as the terminal's, its tables as Markdown tables."""
-    return text(sections(summary, MARKDOWN))
+    return _text(sections(summary, MARKDOWN))
 
 
-def text(parts: Iterable[Section]) -> str:
+def render_several(runs: RunsReport) -> str:
+    """Several runs side by side."""
+    from kvbench.reports.side_by_side import sections_of_several  # late: pandas
+
+    return _text(sections_of_several(runs.side, MARKDOWN, runs.full))
+
+
+def _text(parts: Iterable[Section]) -> str:
     """Sections, a paragraph each part of them."""
     return "\n\n".join(paragraph for part in parts for paragraph in _paragraphs(part)) + "\n"
 
@@ -41,3 +52,6 @@ def _paragraphs(section: Section) -> Iterator[str]:
             yield from map(escaped, section.lines)
     if section.table:
         yield section.table
+
+
+FORMAT = ReportFormat("markdown", "", 2, lambda run: render(run.summary), render_several)

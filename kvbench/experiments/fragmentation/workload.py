@@ -1,4 +1,4 @@
-"""Experiment ``fragmentation`` (source 003): the same requests in the same memory, reserved in one piece or paged.
+"""Experiment ``fragmentation`` (after the article on paging): the same requests in the same memory, reserved in one piece or paged.
 
 ``reserve-max`` keeps a run of ``--max-length`` slots for each request, as a server must whose attention wants KV in one piece and who does
 not know how long an answer will be. ``reserve-own`` keeps a run of exactly what each request will use: no server knows that, so it is the

@@ -1,4 +1,4 @@
-"""Experiment ``pressure`` (source 000): requests that are there at once, and whose answers outgrow the device pool.
+"""Experiment ``pressure`` (after the article on preemption): requests that are there at once, and whose answers outgrow the device pool.
 
 The arms differ in what happens then: ``ample`` has a pool in which nothing runs short, ``recompute`` and ``swap`` preempt, and ``reserve``
 keeps room for the longest output from the start, so that fewer run at once. The prefix cache is on, as in a real server: who was preempted
@@ -136,5 +136,5 @@ def make_arms(config: PressureOptions, load: Load, capacity: DeviceCapacity) -> 
         "swap": ArmSetup("swap", swap_tokens=enough),
         "reserve": ArmSetup("reserve", allocation="reserve"),
     }
-    reused = config.context is None  # source 000 assumes no reuse: all of a history is rebuilt, or restored
+    reused = config.context is None  # as in the article on preemption: no reuse, so all of a history is rebuilt, or restored
     return tuple(replace(made[name], victim=config.victim, prefix_cache=reused) for name in config.arms)

@@ -1,4 +1,4 @@
-"""Experiment ``sharing`` (source 003): several answers to one prompt, by parallel sampling and by beam search.
+"""Experiment ``sharing`` (after the article on paging): several answers to one prompt, by parallel sampling and by beam search.
 
 Arms: with ``copy-on-write`` the answers hold the prompt's KV together, and a block is copied when one of them writes to it while others
 hold it; with ``copying`` each answer has a copy of its own from the start. The prefix cache is off: it would share blocks by itself.

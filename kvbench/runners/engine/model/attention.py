@@ -2,7 +2,7 @@
 
 A step is a flat batch: the rows of all its sequences behind one another, as ``[1, heads, rows, head_dim]``. Each sequence is a
 :class:`Span`: its rows, the tokens it has in the pool already, and its block table. New K and V are written to the pool first, at slot
-``BlockTable[j // B] · B + j % B`` for token ``j`` (source 003), then each span attends:
+``BlockTable[j // B] · B + j % B`` for token ``j`` (the formula of the article on paging), then each span attends:
 
 - **prefill** (several rows): the rows among themselves, causally, and to the tokens before them, unmasked; the two parts are merged by
   their log-sum-exp. One masked call would compute the half that the mask throws away.

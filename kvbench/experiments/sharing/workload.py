@@ -14,6 +14,7 @@ from kvbench.errors import UsageError
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.sharing.options import SharingOptions
 from kvbench.experiments.workload import Size, request_key
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
@@ -77,7 +78,7 @@ class Sharing:
 
     def working_set_chunks(self, chunk: int) -> int:
         """The same in chunks; no arm has a host tier."""
-        return -(-self.working_set_tokens() // chunk)
+        return ceil_div(self.working_set_tokens(), chunk)
 
     def describe(self) -> dict[str, Any]:
         """Passes, requests of each, answers (records) of each, and the lengths of each pass's prompts and outputs."""

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import ENGINE
 from kvbench.runners.simulator.block_trace import BlockTrace
 from kvbench.runners.simulator.replay import replay
@@ -143,7 +144,7 @@ def measure_many(trace: BlockTrace) -> dict[str, Any]:
     """All capacities at once, of the trace repeated with fresh ids, at a quarter of ten million accesses and at all of them."""
     figures: dict[str, Any] = {}
     for accesses in (MANY // 4, MANY):
-        repeated = repeat(trace, -(-accesses // trace.accesses))
+        repeated = repeat(trace, ceil_div(accesses, trace.accesses))
         begin = time.perf_counter()
         hit_curve(repeated, tail_first=True)
         figures[f"{repeated.accesses}_accesses_s"] = round(time.perf_counter() - begin, 2)
@@ -154,7 +155,7 @@ def measure_loading(file: Path, accesses: int) -> dict[str, Any]:
     """Reading and checking a trace file, as it is and repeated to ten million accesses; peak memory of the whole process."""
     with tempfile.TemporaryDirectory() as folder:
         large = Path(folder) / "large.jsonl"
-        write_repeated(file, large, -(-MANY // accesses))
+        write_repeated(file, large, ceil_div(MANY, accesses))
         return {name: loading(path) for name, path in (("conversation", file), ("many", large))}
 
 

@@ -19,6 +19,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from common import engine, interleaved, load, median_ms, parse, ratios, reference, report
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.kv.key_chain import KeyChain
 from kvbench.runners.engine.model.model import Model
@@ -110,7 +111,7 @@ def filled_cache(model: Model, room: int | None) -> DynamicCache:
 def filled_engine(model: Model, room: int, scattered: bool) -> Engine:
     """An engine in mid-generation: every sequence has its context in the pool, its blocks in order or at random places."""
     each = CONTEXT // BLOCK
-    growth = -(-room // BLOCK) + 1
+    growth = ceil_div(room, BLOCK) + 1
     made = engine(model, SEQUENCES * (each + growth), block_size=BLOCK)
     made.store.device.normal_()
     blocks = made.pool.allocate(SEQUENCES * each)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from kvbench.experiments.composed import load_config
+from kvbench.models.units import ceil_div
 from kvbench.reports.formats import terminal
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.engine_config import EngineConfig
@@ -81,7 +82,7 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 def prefill(model: Model, rate: float) -> dict[str, float]:
     """Seconds of a cold prefill, its FLOPs, and the share of the measured matrix rate it reaches."""
-    blocks = -(-(TOKENS + 1) // BLOCK)
+    blocks = ceil_div(TOKENS + 1, BLOCK)
     engine = Engine(model, EngineConfig(blocks, BLOCK, 8192, None, CHUNK))
     numbers = iter(range(ROUNDS + 1))
 

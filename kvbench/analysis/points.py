@@ -16,6 +16,7 @@ from kvbench.analysis.latency import timed
 from kvbench.analysis.run_view import RunView
 from kvbench.analysis.stalls import long_gaps
 from kvbench.analysis.timeline import Timeline, timelines
+from kvbench.models.units import ceil_div
 
 MOST_PLACES = 120
 """Places of a pass that are shown; where it has more, neighbours are shown as one, by their median."""
@@ -110,9 +111,9 @@ def _passes(view: RunView) -> Iterator[PassPoints]:
             rows = groups.get((arm, index))
             if rows is None:
                 continue
-            values, merged = rows["ttft_ms"].to_numpy(np.float64), -(-len(rows) // MOST_PLACES)
+            values, merged = rows["ttft_ms"].to_numpy(np.float64), ceil_div(len(rows), MOST_PLACES)
             if merged > 1:
-                parts = np.array_split(values, -(-len(values) // merged))
+                parts = np.array_split(values, ceil_div(len(values), merged))
                 yield PassPoints(arm, label, (), np.array([_median(part) for part in parts]), merged)
             else:
                 documents = tuple(_name(doc, position, names) for doc, position in zip(rows["doc_id"], rows["position"], strict=True))

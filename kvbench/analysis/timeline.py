@@ -1,4 +1,4 @@
-"""What each request went through, as phases on one time axis for all arms (source 000, figure 5).
+"""What each request went through, as phases on one time axis for all arms (after figure 5 of the article on preemption).
 
 The phases of a request follow one another without a gap from the moment it was sent to its end. A stall is the phases between the two
 tokens around it: all that is none of restoring, recomputing and the first step after is waiting, of which the copy to the swap space is

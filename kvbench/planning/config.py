@@ -28,8 +28,8 @@ OF_DOCUMENTS = tuple(DocumentOptions.model_fields.keys() - AnswerOptions.model_f
 class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, HeaderOptions):
     """One plan.
 
-    Its defaults are source 001's server: vLLM with LMCache, Qwen2.5-1.5B, and the pool that was left beside it. A plan is for a server
-    that is still to be set up, so vLLM's rules are the default, and not those of kvbench's own engine.
+    Its defaults are the server of the published measurement: vLLM with LMCache, Qwen2.5-1.5B, and the pool that was left beside it. A plan
+    is for a server that is still to be set up, so vLLM's rules are the default, and not those of kvbench's own engine.
     """
 
     docs: Annotated[Documents | Auto, BASIC] = Field("auto", description=f"Documents in a pass; auto: {DEFAULT_DOCS}.")

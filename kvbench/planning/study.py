@@ -178,7 +178,7 @@ class BlockStudy(Study):
 
 
 class DocumentStudy(Study):
-    """Under source 001's own model, to the token."""
+    """Under the published measurement's own model, to the token."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__(_prepare(workload, None, None), 1, 1, 1.0)

@@ -1,4 +1,4 @@
-"""The timeline of an arm: a row a request, its phases in colour, a mark a token (source 000, figure 5)."""
+"""The timeline of an arm: a row a request, its phases in colour, a mark a token (after figure 5 of the article on preemption)."""
 
 from __future__ import annotations
 

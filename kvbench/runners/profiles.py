@@ -104,7 +104,7 @@ VLLM = Profile(
     ),
 )
 
-DOCUMENTS = Profile(name="documents", describes="source 001's own model: whole documents, by tokens", device=None, host=None)
+DOCUMENTS = Profile(name="documents", describes="the published measurement's own model: whole documents, by tokens", device=None, host=None)
 
 PROFILES = MappingProxyType({profile.name: profile for profile in (ENGINE, VLLM, DOCUMENTS)})
 """Every profile by its name."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kvbench.models.units import ceil_div
 from kvbench.testing.fake_script import Script
 
 PIECE_GAP_S = 0.001
@@ -86,7 +87,7 @@ def frames(planned: Answer, script: Script) -> list[Write]:
 
 def _cut(write: Write, pieces: int) -> Iterator[Write]:
     """So many parts; the tokens begin with the first."""
-    size = -(-len(write.data) // pieces)
+    size = ceil_div(len(write.data), pieces)
     for number, start in enumerate(range(0, len(write.data), size)):
         yield Write(write.at_s + number * PIECE_GAP_S, write.data[start : start + size], 0 if number else write.tokens)
 

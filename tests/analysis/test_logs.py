@@ -20,8 +20,8 @@ from kvbench.reports.formats import terminal
 from kvbench.summary.summary import Summary, summarise
 from tests.made import Answer, Made, cyclic
 
-SOURCE_001 = Path(__file__).parent.parent / "data" / "source_001.csv"
-"""Ten requests a pass with the medians and means that source 001 prints; the single values are made up."""
+PUBLISHED = Path(__file__).parent.parent / "data" / "source_001.csv"
+"""Ten requests a pass with the medians and means of the published measurement; the single values are made up."""
 
 
 def rows(summary: Summary) -> dict[tuple[str, str], PassRow]:
@@ -32,8 +32,8 @@ def report(*paths: Path, names: str = "") -> Summary:
     return summarise(read_logs(paths, parse_map([names] if names else [])))
 
 
-def test_the_source_table_gives_its_factors() -> None:
-    summary = report(SOURCE_001)
+def test_the_published_table_gives_its_factors() -> None:
+    summary = report(PUBLISHED)
     found = rows(summary)
     printed = {"first": (575.5, 581.2), "again": (576.2, 575.9), "reverse": (505.4, 343.6)}
     assert all(
@@ -117,14 +117,14 @@ def test_a_time_is_named_in_one_unit() -> None:
 
 def test_a_report_is_of_a_run_or_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(Made().write(tmp_path / "run", cyclic).path)
-    for argv in (["report"], ["report", run, "--csv", str(SOURCE_001)], ["report", run, "--map", "ttft=x"]):
+    for argv in (["report"], ["report", run, "--csv", str(PUBLISHED)], ["report", run, "--map", "ttft=x"]):
         assert main(argv) == 2
     assert main(["report", run, "--per-repeat", "--per-document", "--format", "csv"]) == 2
     capsys.readouterr()
-    assert main(["report", "--csv", str(SOURCE_001)]) == 0
+    assert main(["report", "--csv", str(PUBLISHED)]) == 0
     text = capsys.readouterr().out
     assert "11.9x" in text
-    assert text.endswith(f"Log: {SOURCE_001}\n")
+    assert text.endswith(f"Log: {PUBLISHED}\n")
     assert max(len(line) for line in text.splitlines()[:-1]) <= 80
 
 

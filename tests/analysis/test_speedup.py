@@ -15,16 +15,16 @@ from kvbench.experiments.tiers.sentences import unsteady
 from kvbench.summary.summary import Summary, summarise
 from tests.made import Answer, Made, Script, cyclic
 
-# Source 001's table: p50 and mean of ten requests, by arm and pass.
-SOURCE_001 = {
+# The published measurement's table: p50 and mean of ten requests, by arm and pass.
+PUBLISHED = {
     ("none", 0): (575.5, 581.2), ("none", 1): (576.2, 575.9), ("none", 2): (505.4, 343.6),
     ("cpu", 0): (597.8, 605.4), ("cpu", 1): (48.6, 49.6), ("cpu", 2): (47.2, 40.9),
 }  # fmt: skip
 
 
-def of_source_001(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
-    """Ten values with the median and the mean of the source: eight at the median, the first and last share the rest."""
-    p50, mean = SOURCE_001[arm, index]
+def as_published(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+    """Ten values with the median and the mean as published: eight at the median, the first and last share the rest."""
+    p50, mean = PUBLISHED[arm, index]
     rest = 10 * (mean - p50)
     value = p50 + (rest if (rest > 0 and doc == 9) or (rest < 0 and doc == 0 and p50 + rest > 0) else 0)
     if rest < 0 and p50 + rest <= 0:  # one request cannot take it all
@@ -41,9 +41,9 @@ def row(summary: Summary, arm: str, index: int) -> PassRow:
     return next(item for item in summary.passes if (item.arm, item.pass_index) == (arm, index))
 
 
-def test_the_source_table(tmp_path: Path) -> None:
-    summary = summary_of(tmp_path, of_source_001)
-    for (arm, index), (p50, mean) in SOURCE_001.items():
+def test_the_published_table(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, as_published)
+    for (arm, index), (p50, mean) in PUBLISHED.items():
         ttft = row(summary, arm, index).ttft_ms
         assert (ttft.p50, ttft.mean) == pytest.approx((p50, mean))
     repeat = row(summary, "cpu", 1).speedup
@@ -183,13 +183,13 @@ def test_a_gain_within_the_noise_is_no_gain(tmp_path: Path) -> None:
 
 def test_a_faster_first_read_is_a_negative_cost(tmp_path: Path) -> None:
     def script(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
-        return replace(of_source_001("none", 0, 1, position, doc), ttft_ms=95.0 if arm == "cpu" and index == 0 else 100.0)
+        return replace(as_published("none", 0, 1, position, doc), ttft_ms=95.0 if arm == "cpu" and index == 0 else 100.0)
 
     assert "the first read cost −5.0 % where" in summary_of(tmp_path, script).sentences[0]
 
 
 def test_no_sentence_says_nan_or_none(tmp_path: Path) -> None:
-    for number, script in enumerate([later(1), of_source_001, noisy(3, 2)]):
+    for number, script in enumerate([later(1), as_published, noisy(3, 2)]):
         text = " ".join(summary_of(tmp_path / str(number), script).sentences)
         assert not re.search(r"\b(nan|None)\b", text)
 

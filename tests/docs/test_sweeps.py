@@ -33,5 +33,5 @@ def test_the_rule_of_semicolons_is_as_the_page_says() -> None:
 
 
 def test_the_five_open_questions_are_five_commands() -> None:
-    section = PAGE.split("## What the measurement of source 001 left open")[1].split("\n## ")[0]
+    section = PAGE.split("## What the published measurement left open")[1].split("\n## ")[0]
     assert len(re.findall(r"^kvbench run ", section, re.MULTILINE)) == 5

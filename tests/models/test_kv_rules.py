@@ -78,7 +78,7 @@ def test_named_shapes(model: str, expected: int) -> None:
     assert kv_size(model, "auto", LONG).bytes_per_token == expected
 
 
-def test_the_working_set_of_source_001_is_1_34_gib() -> None:
+def test_the_working_set_of_the_published_measurement_is_1_34_gib() -> None:
     assert kv_size("qwen2.5-1.5b", "bfloat16", LONG).gib(50_110) == pytest.approx(1.338, abs=5e-4)
 
 

@@ -66,7 +66,7 @@ def test_the_passes_are_those_that_a_run_carries(profile: str) -> None:
             assert row.mean_ms == pytest.approx(sum(times) / 10)
 
 
-def test_the_default_plan_is_source_001s_server() -> None:
+def test_the_default_plan_is_the_server_of_the_published_measurement() -> None:
     made = plan()
     assert made.kv.bytes_per_token == 28_672
     assert (made.working_set.tokens, round(made.working_set.gib, 2)) == (50_110, 1.34)

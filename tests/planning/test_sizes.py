@@ -254,6 +254,6 @@ def test_what_a_document_read_twice_leaves_twice_takes_room(profile: str) -> Non
 
 
 @pytest.mark.parametrize(("profile", "held"), [("engine", 4), ("vllm", 4), ("documents", 4)])
-def test_the_pool_of_source_001_holds_four_documents(profile: str, held: int) -> None:
+def test_the_pool_of_the_published_measurement_holds_four_documents(profile: str, held: int) -> None:
     planned = study(profile)
     assert planned.documents_in(21_520 // planned.unit) == held

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvbench.experiments.cyclic.options import CyclicOptions
+from kvbench.models.units import ceil_div
 from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS
 
 PASSES = ("sequential", "repeat")
@@ -46,4 +47,4 @@ def _held(config: CyclicOptions, pool: int, block: int) -> int:
     One block of the pool is left out, as vLLM never uses it, and each document has one to spare, for a tail that does not fill its block.
     """
     written = config.doc_tokens + len(PASSES) * (config.question_tokens + config.answer_tokens)
-    return max(1, (pool // block - 1) // (-(-written // block) + 1))
+    return max(1, (pool // block - 1) // (ceil_div(written, block) + 1))

@@ -14,7 +14,7 @@ from kvbench.experiments.cyclic.workload import Cyclic, make_cyclic
 from kvbench.experiments.experiment import Experiment, RunnerFacts
 
 AUTO_RATIO = 2.3
-"""Working set ÷ device pool where documents are made to fit a server: that of source 001."""
+"""Working set ÷ device pool where documents are made to fit a server: that of the published measurement."""
 
 
 class CyclicExperiment(Experiment[CyclicOptions]):

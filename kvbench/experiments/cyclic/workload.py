@@ -1,4 +1,4 @@
-"""Experiment ``cyclic`` (source 001): read documents in order, again in the same order, and in reverse.
+"""Experiment ``cyclic`` (after the published measurement): read documents in order, again in the same order, and in reverse.
 
 When the documents exceed the device pool, LRU evicts each one just before it is read again, so the second pass hits nothing; what a host
 tier then saves is the figure.

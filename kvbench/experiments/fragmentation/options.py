@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from kvbench.config.common import POOL_TOKENS
 from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
 from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, described
+from kvbench.models.units import ceil_div
 
 TOKENS, FILE = replace(REQUESTS, unit="tokens"), replace(REQUESTS, metavar="FILE")
 DEFAULT_POOL = 8192
@@ -69,13 +70,13 @@ class FragmentationOptions(AtOnceOptions):
         unit = self.pool_block_size
         tokens = self.pool_tokens // unit * unit  # what the pool of the other arms holds, in whole blocks
         for size in (unit, *self.block_sizes):
-            blocks, pool = -(-self.max_length // size), tokens // size
+            blocks, pool = ceil_div(self.max_length, size), tokens // size
             if pool == 0:
                 raise ValueError(f"--block-sizes {size}: the pool (--kv-tokens {self.pool_tokens}) holds no block of it")
             if blocks > pool:
                 raise ValueError(
                     f"--max-length {self.max_length} takes {blocks:,} blocks of {size}, and the pool (--kv-tokens {self.pool_tokens}) has "
-                    f"{pool:,}; --kv-tokens {-(-blocks * size // unit) * unit} holds one request"
+                    f"{pool:,}; --kv-tokens {ceil_div(blocks * size, unit) * unit} holds one request"
                 )
         prompt, output = self.prompt_lengths.fixed, self.output_lengths.fixed
         if self.lengths is None and prompt is not None and prompt + (output or 1) > self.max_length:

@@ -1,4 +1,4 @@
-"""Experiment ``fragmentation`` (source 003): the same requests in the same memory, reserved in one piece or paged.
+"""Experiment ``fragmentation`` (after the article on paging): the same requests in the same memory, reserved in one piece or paged.
 
 ``reserve-max`` keeps a run of ``--max-length`` slots for each request, as a server must whose attention wants KV in one piece and who does
 not know how long an answer will be. ``reserve-own`` keeps a run of exactly what each request will use: no server knows that, so it is the
@@ -20,6 +20,7 @@ from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.fragmentation.options import FragmentationOptions
 from kvbench.experiments.workload import Size, request_key
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.lengths_file import read_lengths_file
@@ -65,7 +66,7 @@ class Fragmentation:
 
     def working_set_chunks(self, chunk: int) -> int:
         """The same in chunks of each request's own."""
-        return sum(-(-(len(prompt) + output - 1) // chunk) for prompt, output in zip(self.prompts, self.outputs, strict=True))
+        return sum(ceil_div(len(prompt) + output - 1, chunk) for prompt, output in zip(self.prompts, self.outputs, strict=True))
 
     def describe(self) -> dict[str, Any]:
         """Each request's prompt and output, how many were cut, and requests a pass."""

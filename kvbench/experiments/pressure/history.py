@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from kvbench.models.units import ceil_div
+
 AFTER = 4
 """Tokens that the second request is still given when it is back."""
 
@@ -42,7 +44,7 @@ def arrange(context: int, block_size: int, budget: int) -> TwoRequests:
         held = _held(context, delivered, prompt, budget)
         if held >= AFTER and held % block_size == 0:
             outputs = (held - prompt + 2, delivered + AFTER)
-            return TwoRequests((prompt, context - delivered + 1), outputs, held // block_size + -(-context // block_size))
+            return TwoRequests((prompt, context - delivered + 1), outputs, held // block_size + ceil_div(context, block_size))
     raise ValueError(f"--context {context}: no two requests meet there with --block-size {block_size}; raise --context")
 
 
@@ -51,6 +53,6 @@ def _held(context: int, delivered: int, prompt: int, budget: int) -> int:
 
     A step's budget goes to the first request, what that leaves to the second.
     """
-    steps = -(-prompt // budget)
+    steps = ceil_div(prompt, budget)
     lacking = context - delivered + 1 - (steps * budget - prompt)  # of the second one's prompt, when the first begins to decode
-    return prompt + max(-(-lacking // (budget - 1)), 0) + delivered - 1
+    return prompt + max(ceil_div(lacking, budget - 1), 0) + delivered - 1

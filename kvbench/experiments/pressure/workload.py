@@ -1,4 +1,4 @@
-"""Experiment ``pressure`` (source 000): requests that are there at once, and whose answers outgrow the device pool.
+"""Experiment ``pressure`` (after the article on preemption): requests that are there at once, and whose answers outgrow the device pool.
 
 The arms differ in what happens then: ``ample`` has a pool in which nothing runs short, ``recompute`` and ``swap`` preempt, and ``reserve``
 keeps room for the longest output from the start, so that fewer run at once. The prefix cache is on, as in a real server: who was preempted
@@ -14,6 +14,7 @@ from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.pressure.history import arrange
 from kvbench.experiments.pressure.options import PressureOptions
 from kvbench.experiments.workload import Size, request_key
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import ArmSetup, ClosedLoop, DeviceCapacity, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.lengths import Lengths
@@ -31,7 +32,7 @@ class Load:
 
     def blocks(self, block_size: int) -> int:
         """Blocks that all requests hold at their end."""
-        return sum(-(-(prompt + output) // block_size) for prompt, output in zip(self.prompts, self.outputs, strict=True))
+        return sum(ceil_div(prompt + output, block_size) for prompt, output in zip(self.prompts, self.outputs, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Pressure:
     def working_set_chunks(self, chunk: int) -> int:
         """The same in chunks of each request's own."""
         lengths = zip(self.load.prompts, self.load.outputs, strict=True)
-        return sum(-(-(prompt + output - 1) // chunk) for prompt, output in lengths)
+        return sum(ceil_div(prompt + output - 1, chunk) for prompt, output in lengths)
 
     def describe(self) -> dict[str, Any]:
         """Each request's prompt and output, the distributions as they were said, and requests a pass."""
@@ -136,5 +137,5 @@ def make_arms(config: PressureOptions, load: Load, capacity: DeviceCapacity) -> 
         "swap": ArmSetup("swap", swap_tokens=enough),
         "reserve": ArmSetup("reserve", allocation="reserve"),
     }
-    reused = config.context is None  # source 000 assumes no reuse: all of a history is rebuilt, or restored
+    reused = config.context is None  # as in the article on preemption: no reuse, so all of a history is rebuilt, or restored
     return tuple(replace(made[name], victim=config.victim, prefix_cache=reused) for name in config.arms)

@@ -1,4 +1,4 @@
-"""Experiment ``sharing`` (source 003): several answers to one prompt, by parallel sampling and by beam search.
+"""Experiment ``sharing`` (after the article on paging): several answers to one prompt, by parallel sampling and by beam search.
 
 Arms: with ``copy-on-write`` the answers hold the prompt's KV together, and a block is copied when one of them writes to it while others
 hold it; with ``copying`` each answer has a copy of its own from the start. The prefix cache is off: it would share blocks by itself.
@@ -14,6 +14,7 @@ from kvbench.errors import UsageError
 from kvbench.experiments.at_once.prompts import distinct_prompt
 from kvbench.experiments.sharing.options import SharingOptions
 from kvbench.experiments.workload import Size, request_key
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import ArmSetup, ClosedLoop, Pace, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
@@ -77,7 +78,7 @@ class Sharing:
 
     def working_set_chunks(self, chunk: int) -> int:
         """The same in chunks; no arm has a host tier."""
-        return -(-self.working_set_tokens() // chunk)
+        return ceil_div(self.working_set_tokens(), chunk)
 
     def describe(self) -> dict[str, Any]:
         """Passes, requests of each, answers (records) of each, and the lengths of each pass's prompts and outputs."""

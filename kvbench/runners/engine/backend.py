@@ -13,6 +13,7 @@ import torch
 from kvbench.config.engine import EngineOptions
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
+from kvbench.models.units import ceil_div
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.engine_config import EngineConfig
@@ -122,7 +123,7 @@ class EngineBackend:
         longest = min(budget + 64, self._model.max_tokens - output)
         prompt = Draws(self._config.seed, "warm-up").integers(min(prompt_tokens, longest), 0, self.vocab)
         block_size = self.capacity.block_size
-        blocks = -(-(len(prompt) + output) // block_size)
+        blocks = ceil_div(len(prompt) + output, block_size)
         with memory_errors():
             engine = Engine(self._model, EngineConfig(blocks, block_size, budget, None, self.chunk_tokens))
             for batch in ([prompt], [prompt[:1]] * (self._config.in_flight - 1)):  # a compiled model has code of its own for a batch

@@ -1,4 +1,4 @@
-"""Source 001's own model: a cache of whole documents, sized in tokens, least recently used out first."""
+"""The published measurement's own model: a cache of whole documents, sized in tokens, least recently used out first."""
 
 from __future__ import annotations
 

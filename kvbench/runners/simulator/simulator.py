@@ -161,7 +161,10 @@ class PromptSimulator:
 
 
 class DocumentSimulator:
-    """Source 001's three rules: found on the device, done; found in the host tier, loaded; found nowhere, computed and kept in both."""
+    """The published measurement's own three rules.
+
+    Found on the device, done; found in the host tier, loaded; found nowhere, computed and kept in both.
+    """
 
     exact = True
 

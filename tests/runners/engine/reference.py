@@ -165,7 +165,7 @@ class WatchedEngine(Engine):
         super()._finish(sequence)
 
     def kv_by_address(self, sequence: engine_sequence.Sequence, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of every computed token, by the formula of source 003 alone: ``BlockTable[j // B] · B + j % B``."""
+        """K and V of every computed token, by the formula of the article on paging alone: ``BlockTable[j // B] · B + j % B``."""
         size = self.config.block_size
         slots = [sequence.block_table[j // size] * size + j % size for j in range(sequence.computed)]
         keys, values = self.store.tokens(layer)

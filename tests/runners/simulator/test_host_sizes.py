@@ -18,7 +18,7 @@ def least_recent(held: dict[object, int]) -> object:
 
 
 def brute_documents(device_size: int, host_size: int) -> list[tuple[int, int, int]]:
-    """Source 001's three rules, on sets with the time of last use, in whole documents."""
+    """The published measurement's own three rules, on sets with the time of last use, in whole documents."""
     device: dict[object, int] = {}
     host: dict[object, int] = {}
     found = []

@@ -145,12 +145,12 @@ def test_a_host_hit_that_started_at_a_chunk_would_give_less() -> None:
 
 
 @pytest.mark.parametrize("output", [1, 8, 15])
-def test_vllm_on_source_001s_gpu(output: int) -> None:
+def test_vllm_on_the_gpu_of_the_published_measurement(output: int) -> None:
     passes = cyclic(VLLM, CacheSizes(1345 * 16, 16, ROOM), 5025, output)
     assert totals(passes, "device") == [0, 0, 21_488]
 
 
-def test_vllm_on_source_001s_gpu_asks_lmcache_for_the_rest() -> None:
+def test_vllm_on_the_gpu_of_the_published_measurement_asks_lmcache_for_the_rest() -> None:
     """Its 50,243 prompt tokens are ten prompts that vary by a token or two; here the four read last have 5,025."""
     lengths = [5023, *[5024] * 5, *[5025] * 4]
     assert sum(lengths) == 50_243

@@ -59,11 +59,11 @@ def test_nothing_to_fit() -> None:
         fit_rates([])
 
 
-def test_source_001s_six_medians_from_three_of_its_numbers() -> None:
+def test_the_six_published_medians_from_three_published_numbers() -> None:
     """560 ms to compute a document, 8.5 ms to load 4,864 tokens, 30 ms for a device hit; the report has what the script prints."""
-    done = subprocess.run([sys.executable, str(ROOT / "benchmarks/source_001.py")], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, str(ROOT / "benchmarks/published_measurement.py")], capture_output=True, text=True, check=True)
     table, line = done.stdout.split("\n\n")
-    assert table in (ROOT / "reports/source-001-prediction.md").read_text(encoding="utf-8")
+    assert table in (ROOT / "reports/published-measurement-prediction.md").read_text(encoding="utf-8")
     found = json.loads(line)
     assert [round(row["p50"]["error"], 2) for row in found["results"]] == [0.03, 0.03, 0.02, -0.01, 0.16, 0.17]
     double = [row["p50"]["predicted"] - row["p50"]["measured"] for row in found["results"][4:]]

@@ -1,6 +1,6 @@
 """The device pool's bookkeeping: who holds each physical block, and which free one is reused next.
 
-Rules (source 003; the order of reuse is vLLM's, ``v1/core/block_pool.py``):
+Rules (from the article on paging; the order of reuse is vLLM's, ``v1/core/block_pool.py``):
 
 - a block is free when no reference to it is left; a reference is an entry of a sequence's block table, or a transfer that still reads it
 - a freed block keeps its content, and stays findable by its key, until it is reused

@@ -1,7 +1,8 @@
-"""A device pool that gives runs: what a server without paging must do, whose attention wants a request's KV in one piece (source 003).
+"""A device pool that gives runs, as a server without paging must: its attention wants a request's KV in one piece.
 
-Placement is first fit: the free run with the lowest address that is long enough. Freed blocks join the free runs beside them at once.
-What lies between two requests and is too short for the next one is free and unusable: external fragmentation.
+The article on paging tells of such servers. Placement is first fit: the free run with the lowest address that is long enough. Freed
+blocks join the free runs beside them at once. What lies between two requests and is too short for the next one is free and unusable:
+external fragmentation.
 """
 
 from __future__ import annotations

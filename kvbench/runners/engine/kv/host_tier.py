@@ -1,6 +1,7 @@
-"""The host tier's bookkeeping (source 001): which chunks are kept beside the device, and which one goes when it is full.
+"""The host tier's bookkeeping: which chunks are kept beside the device, and which one goes when it is full.
 
-An eviction policy (``policies/``) says which. A chunk is used when it is stored or loaded; a device hit touches nothing here.
+An eviction policy (``policies/``) says which. A chunk is used when it is stored or loaded; a device hit touches nothing here. The host tier
+is the CPU tier of the published measurement.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A step is a flat batch: the rows of all its sequences behind one another, as ``[1, heads, rows, head_dim]``. Each sequence is a
 :class:`Span`: its rows, the tokens it has in the pool already, and its block table. New K and V are written to the pool first, at slot
-``BlockTable[j // B] · B + j % B`` for token ``j`` (source 003), then each span attends:
+``BlockTable[j // B] · B + j % B`` for token ``j`` (the formula of the article on paging), then each span attends:
 
 - **prefill** (several rows): the rows among themselves, causally, and to the tokens before them, unmasked; the two parts are merged by
   their log-sum-exp. One masked call would compute the half that the mask throws away.
@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import runs
 
@@ -108,11 +109,11 @@ class SdpaDecode:
         device, size = store.device.device, store.block_size
         spans = sorted(spans, key=lambda span: span.row)
         tokens = max(span.end for span in spans)
-        used = -(-tokens // size)
+        used = ceil_div(tokens, size)
         blocks: list[int] = []
         dead: list[int] = []
         for number, span in enumerate(spans):
-            own = span.blocks[: -(-span.end // size)]
+            own = span.blocks[: ceil_div(span.end, size)]
             blocks += own + own[-1:] * (used - len(own))
             dead += range(number * used * size + span.end, number * used * size + tokens)
         self._blocks = _Blocks(store, blocks, tokens, len(spans), dead)
@@ -184,7 +185,7 @@ class PagedStep:
                 pool[slot : slot + end - start] = rows[start:end]
 
     def _prefill(self, span: Span) -> _Prefill:
-        before = span.blocks[: -(-span.start // self._store.block_size)]
+        before = span.blocks[: ceil_div(span.start, self._store.block_size)]
         return _Prefill(span, _Blocks(self._store, before, span.start) if before else None)
 
     def _attend_prefill(

@@ -14,6 +14,7 @@ from importlib.resources import files
 
 import torch
 
+from kvbench.models.units import ceil_div
 from kvbench.runners.engine.kv.kv_store import KVShape, KVStore
 from kvbench.runners.engine.model.attention import Decode, Decoder, Span, sdpa_decodes
 
@@ -38,7 +39,7 @@ class KernelDecode:
 
     def __init__(self, kernel: Callable[..., None], store: KVStore, spans: list[Span]) -> None:
         size = store.block_size
-        used = max(-(-span.end // size) for span in spans)
+        used = max(ceil_div(span.end, size) for span in spans)
         blocks = torch.tensor([span.blocks[:used] + [0] * (used - len(span.blocks)) for span in spans])
         self._kernel = kernel
         self._pool = store.device

@@ -1,4 +1,4 @@
-"""Allocation policies: for how many tokens a sequence must have room (source 003).
+"""Allocation policies: for how many tokens a sequence must have room (after the article on paging).
 
 A policy may ask for more room than a step needs, never for less, and for no more than ``check_request`` allows.
 """

@@ -1,4 +1,4 @@
-"""Beam search (source 003): of all continuations of a prompt's beams, those with the best summed log-probability go on.
+"""Beam search (after the article on paging): of all continuations of a prompt's beams, those with the best summed log-probability go on.
 
 Every output has the same length, as everywhere in kvbench: the end-of-text token is a token like any other. So no hypothesis ends before
 the others, a length penalty would divide all scores by the same number, and as many candidates as there are beams are enough (the twice

@@ -1,4 +1,4 @@
-"""Recovery policies: what becomes of a preempted sequence's KV, and how it comes back (source 000)."""
+"""Recovery policies: what becomes of a preempted sequence's KV, and how it comes back (after the article on preemption)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The scheduler: which tokens the next step computes, and who must give way when blocks run out.
 
 Continuous batching with chunked prefill under a token budget: running sequences first, oldest first, then the queue in order of arrival.
-Under shortage the victim policy says who is preempted (source 000), but never the oldest: it always gets on, so every request becomes the
-oldest in turn and ends; one that could not run even alone is refused before it is submitted. A preempted request comes back when all of
-its tokens fit the free blocks, before any that arrived later.
+Under shortage the victim policy says who is preempted (after the article on preemption), but never the oldest: it always gets on, so every
+request becomes the oldest in turn and ends; one that could not run even alone is refused before it is submitted. A preempted request comes
+back when all of its tokens fit the free blocks, before any that arrived later.
 
 A beam that waits for others of its search (:attr:`Sequence.held`) computes nothing and keeps its blocks. If nobody else can run, one
 after the other gives way too, until those that they wait for fit; what was computed of them is kept, so each search gets on.

@@ -27,7 +27,7 @@ class Sequence:
     """The state of a request; everything but its KV survives a preemption.
 
     ``tokens`` are the prompt and the output so far. ``computed`` of them have KV in ``block_table``'s blocks: token ``j`` in logical
-    block ``j // B`` at offset ``j % B`` (source 003). The last output token has no KV until it is an input itself.
+    block ``j // B`` at offset ``j % B`` (as in the article on paging). The last output token has no KV until it is an input itself.
     """
 
     request_id: str

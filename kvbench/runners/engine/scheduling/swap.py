@@ -1,4 +1,4 @@
-"""Recovery by swap (source 000): KV goes to host memory and comes back into whatever blocks are free.
+"""Recovery by swap (after the article on preemption): KV goes to host memory and comes back into whatever blocks are free.
 
 The swap space is beside the host tier and apart from it: what a preempted request needs is never evicted. Every block with KV is kept,
 those that others share included (they may be gone when the sequence returns); on return, blocks that the prefix cache still finds are

@@ -1,4 +1,4 @@
-"""The host tier (source 001): what is kept, what goes first, and that a small one is never wrong."""
+"""The host tier: what is kept, what goes first, and that a small one is never wrong."""
 
 from __future__ import annotations
 

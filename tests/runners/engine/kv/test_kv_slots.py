@@ -1,4 +1,4 @@
-"""Where KV lies: the block-address formula of source 003, and that it is what the attention reads."""
+"""Where KV lies: the block-address formula of the article on paging, and that it is what the attention reads."""
 
 from __future__ import annotations
 

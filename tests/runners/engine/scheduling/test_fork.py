@@ -1,4 +1,4 @@
-"""Sharing KV (source 003): several answers to one prompt hold its blocks once, and copy a block only when they write to it."""
+"""Sharing KV: several answers to one prompt hold its blocks once, and copy a block only when they write to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler's rules (source 000): what is freed and when, who gives way, and that everything ends."""
+"""The scheduler's rules: what is freed and when, who gives way, and that everything ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tokens(start: int, count: int) -> list[int]:
 
 
 def full_pool(recovery: Recovery) -> tuple[FakeEngine, Sequence, Sequence]:
-    """Source 000: 4 blocks of 4, A and B with 7 tokens each, then 8; no block is left."""
+    """The example of the article on preemption: 4 blocks of 4, A and B with 7 tokens each, then 8; no block is left."""
     engine = FakeEngine(4, recovery=recovery)
     a, b = engine.submit("0", tokens(0, 7), 6), engine.submit("1", tokens(100, 7), 6)
     engine.step()

@@ -1,7 +1,7 @@
-"""Source 001's six medians, predicted from three of its own numbers; needs neither a model nor a GPU.
+"""The six medians of the published measurement, predicted from three of its own numbers; needs neither a model nor a GPU.
 
-The source measured vLLM on one GPU, with and without LMCache: ten documents of 5,011 tokens, read three times, in a pool of 21,520. The
-simulator foresees where each prompt token comes from; the three numbers make times of that. Nothing is fitted to the medians.
+That measurement was made with vLLM on one GPU, with and without LMCache: ten documents of 5,011 tokens, read three times, in a pool of
+21,520. The simulator foresees where each prompt token comes from; the three numbers make times of that. Nothing is fitted to the medians.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEASURED = {
     ("LMCache", "repeat"): (48.6, 49.6),
     ("LMCache", "reverse"): (47.2, 40.9),
 }
-"""Median and mean TTFT in ms, as the source states them."""
+"""Median and mean TTFT in ms, as the article states them."""
 
 DOCUMENT_5_MS = 438.0
 """The one document that was there in part, in the reverse pass without LMCache."""
@@ -47,7 +47,7 @@ def main() -> None:
     times: dict[tuple[str, str, int], float] = {}
     print("| arm | pass | p50 predicted | measured | error | mean predicted | measured | error |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for arm, host in (("vLLM", None), ("LMCache", 10**6)):  # a tier with room for all, as the source's had
+    for arm, host in (("vLLM", None), ("LMCache", 10**6)):  # a tier with room for all, as in the published measurement
         predictor = Predictor(VLLM, CacheSizes(DEFAULT_KV_TOKENS, DEFAULT_BLOCK_SIZE, host, config.chunk_tokens), rates)
         for plan in workload.passes:
             prediction = predictor.predict(ListSource(workload.requests(arm, 0, plan)), ClosedLoop(1))
@@ -59,7 +59,7 @@ def main() -> None:
     document_5 = Figure.of(times["vLLM", "reverse", 5], DOCUMENT_5_MS)
     print(f"| vLLM | reverse, document 5 alone | {document_5} | | | |\n")
     numbers = {"document_ms": DOCUMENT_MS, "load_ms": LOAD_MS, "loaded_tokens": LOADED, "device_hit_ms": DEVICE_HIT_MS}
-    line = {"benchmark": "source_001", "baseline": "source 001, as stated", "profile": VLLM.name, "numbers": numbers}
+    line = {"benchmark": "published_measurement", "baseline": "the published medians and means", "profile": VLLM.name, "numbers": numbers}
     print(json.dumps(line | {"results": results, "document_5": document_5._asdict()}))
 
 

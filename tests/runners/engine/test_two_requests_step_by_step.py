@@ -1,4 +1,4 @@
-"""Source 000 step by step: two requests outgrow four blocks; one gives way, and goes on where it was.
+"""Two requests outgrow four blocks; one gives way, and goes on where it was: the example of the article on preemption, step by step.
 
 A block holds four tokens. A and B have prompts of 7 tokens; the physical names of blocks are free.
 """
@@ -16,7 +16,7 @@ ANSWER = 6  # A's last output token never becomes an input: it ends with 7 + 5 =
 
 
 def until_b_gave_way(model: Model, swap: int | None, prefix_cache: bool) -> tuple[WatchedEngine, Sequence, Sequence]:
-    """Figures 1 and 2."""
+    """Figures 1 and 2 of the article."""
     engine = WatchedEngine(model, blocks=4, block_size=4, swap_tokens=swap, prefix_cache=prefix_cache)
     a, b = engine.submit("A", A, ANSWER), engine.submit("B", B, ANSWER)
     engine.step()
@@ -49,7 +49,7 @@ def test_pausing_b_frees_nothing(model: Model) -> None:
     b = engine.submit("B", B, ANSWER)
     engine.step()
     engine.step()
-    engine.scheduler.running.remove(b)  # left out of the batch, as the source's figure 2 has it first
+    engine.scheduler.running.remove(b)  # left out of the batch, as figure 2 of the article has it first
     assert engine.pool.free_blocks == 0
     assert not engine.scheduler.schedule().work  # A cannot get on
     assert len(b.block_table) == 2
@@ -58,7 +58,7 @@ def test_pausing_b_frees_nothing(model: Model) -> None:
 @pytest.mark.parametrize(
     ("prefix_cache", "found"),
     [(False, 0), (True, 4)],  # A took the tail of B's two blocks; the head is still found
-    ids=["no reuse, as the source has it", "prefix cache"],
+    ids=["no reuse, as in the article", "prefix cache"],
 )
 def test_recompute(model: Model, reference: Reference, prefix_cache: bool, found: int) -> None:
     engine, a, b = until_b_gave_way(model, None, prefix_cache)
@@ -80,7 +80,7 @@ def test_recompute(model: Model, reference: Reference, prefix_cache: bool, found
     assert 0 < stall.recomputing_ms < stall.total_ms
 
 
-@pytest.mark.parametrize(("prefix_cache", "found"), [(False, 0), (True, 4)], ids=["no reuse, as the source has it", "prefix cache"])
+@pytest.mark.parametrize(("prefix_cache", "found"), [(False, 0), (True, 4)], ids=["no reuse, as in the article", "prefix cache"])
 def test_swap(model: Model, reference: Reference, prefix_cache: bool, found: int) -> None:
     engine, a, b = until_b_gave_way(model, 16, prefix_cache)
     assert (len(b.swap_slots), b.swapped_tokens, engine.counters.swapped_out_tokens) == (2, 8, 8)

@@ -55,7 +55,9 @@ class VllmOptions(StartOptions, HeaderOptions, RunConfig):
     url: Annotated[tuple[str, ...], URL] = Field(
         (), description="A server that runs already, in place of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
     )
-    allow_reset: Annotated[bool, VLLM] = Field(False, description="Let the caches of the servers of --url be emptied.")
+    allow_reset: Annotated[bool, VLLM] = Field(
+        False, description="Let the prefix caches of the servers of --url be emptied; what a tier holds stays."
+    )
     vocab: Annotated[int | None, VLLM] = Field(
         None, ge=2, le=10**7, description="Token ids are below this; for --url where --model is no folder of this machine."
     )

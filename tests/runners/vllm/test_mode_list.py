@@ -65,10 +65,9 @@ def definitions(file: str) -> dict[str, ast.AST]:
         for node in ast.parse((HERE / name).read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 found[node.name] = node
-            for target in node.targets if isinstance(node, ast.Assign) else []:
-                found |= (
-                    {part.id: node.value for part in ast.walk(target) if isinstance(part, ast.Name)} if isinstance(node, ast.Assign) else {}
-                )
+            elif isinstance(node, ast.Assign):
+                names = [part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+                found |= dict.fromkeys(names, node.value)
     return found
 
 
@@ -92,17 +91,16 @@ def words_of(file: str, function: str) -> str:
 
 
 def offered() -> Iterator[tuple[str, str, str]]:
-    """What the pages show beside a server: page, command and option."""
+    """What the pages show beside a server: page, command (empty: in a paragraph), and option."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace(TABLE, "").replace("\\\n", " ")
         pieces = [line for block in re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
         pieces += [line for line in text.splitlines() if line.startswith("    kvbench ")]
         prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-        pieces += [" ".join(re.findall(r"`[^`]*`", part)) for part in re.split(r"\n\n|\n(?=- |\|)|(?<=\.)\s", prose)]
-        for piece in pieces:
-            if SERVER.search(piece):
-                command = COMMAND.search(piece)
-                yield from ((page.name, command[1] if command else "", option) for option in OPTION.findall(piece))
+        paragraphs = [" ".join(re.findall(r"`[^`]*`", part)) for part in re.split(r"\n\n|\n(?=- |\|)", prose)]
+        for piece in filter(SERVER.search, [*pieces, *paragraphs]):
+            command = COMMAND.search(piece) if piece in pieces else None  # a paragraph may speak of several
+            yield from ((page.name, command[1] if command else "", option) for option in OPTION.findall(piece))
 
 
 def test_the_table_has_modes() -> None:

@@ -377,6 +377,10 @@ def test_caches_are_emptied_only_where_it_is_allowed(servers: dict[str, Served],
             assert cached(none.read(client, 9, PROMPT)) == FULL
             assert attach(servers, tmp_path / name, *small, *options, arms=("none",)) == 0, capsys.readouterr().err
             assert cached(none.read(client, 9, PROMPT)) == kept
+    with servers["cpu"].http() as client:
+        servers["cpu"].read_all(client, 1, PROMPT)
+        assert attach(servers, tmp_path / "tier", *small, "--allow-reset", arms=("cpu",)) == 0, capsys.readouterr().err
+        assert cached(servers["cpu"].read(client, 0, PROMPT)) == CHUNKS
     assert attach(servers, tmp_path / "both", *SIZES, "--allow-reset") == 0, capsys.readouterr().err
     assert passes(read_run(tmp_path / "both")) == AS_FORESEEN
 

@@ -52,6 +52,7 @@ class VllmOptions(StartOptions, HeaderOptions, RunConfig):
     """A run on vLLM servers."""
 
     request_timeout: Annotated[float, SECONDS] = Field(600, gt=0, le=86_400, description="After this a request has failed.")
+    endpoint: Annotated[str, replace(VLLM, metavar="NAME")] = Field("completions", description="How tokens are asked for, by name.")
     url: Annotated[tuple[str, ...], URL] = Field(
         (), description="A server that runs already, in place of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
     )

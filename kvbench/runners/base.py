@@ -133,7 +133,8 @@ class ArmSetup:
 
     ``tier`` is what stands beside the pool, and ``host_tokens`` its size (``None``: there is none, or it is unknown). ``swap_tokens``
     ``None``: who gives way is recomputed. ``allocation`` and ``victim`` are names of policies; ``reserve_tokens`` goes over the first: what
-    is kept for every request. ``contiguous``: a request's slots are one run. ``sample_usage``: each step says how slots are used.
+    is kept for every request. ``device_policy`` and ``host_policy`` are names of eviction policies, ``None``: the runner's own; a server
+    has its own always. ``contiguous``: a request's slots are one run. ``sample_usage``: each step says how slots are used.
     """
 
     name: str
@@ -145,6 +146,8 @@ class ArmSetup:
     allocation: str = "on-demand"
     victim: str = "newest"
     reserve_tokens: int | None = None
+    device_policy: str | None = None
+    host_policy: str | None = None
     contiguous: bool = False
     copy_on_write: bool = True
     prefix_cache: bool = True

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 
@@ -72,6 +72,11 @@ class Profile:
     describes: str
     device: DeviceRules | None
     host: HostRules | None
+
+    def under(self, device_policy: str | None, host_policy: str | None) -> Profile:
+        """The same with other eviction policies; ``None``: its own. Where whole documents are kept there is no other."""
+        device = self.device and replace(self.device, policy=device_policy or self.device.policy)
+        return replace(self, device=device, host=self.host and replace(self.host, policy=host_policy or self.host.policy))
 
 
 ENGINE = Profile(

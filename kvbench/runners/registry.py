@@ -34,9 +34,11 @@ def _engine(config: EngineOptions, folder: Path, note: Note) -> Backend:
 
 
 def _vllm(config: VllmOptions, folder: Path, note: Note) -> Backend:
+    from kvbench.runners.http.endpoints.endpoint import find_endpoint
     from kvbench.runners.vllm.attached import AttachedBackend
     from kvbench.runners.vllm.backend import VllmBackend
 
+    find_endpoint(config.endpoint)  # before a server is started
     return AttachedBackend(config, note) if config.url else VllmBackend(config, folder, note)
 
 

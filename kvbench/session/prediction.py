@@ -28,8 +28,8 @@ class Foresight:
         predicted = experiments()[config.experiment].predicted and not config.simulated  # a simulated run is a prediction itself
         if profile is not None and not size_unknown and predicted:
             capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
-            self._predictor = Predictor(PROFILES[profile], capacity)
-            device = PROFILES[profile].device
+            rules = PROFILES[profile].under(arm.setup.device_policy, arm.setup.host_policy)
+            self._predictor, device = Predictor(rules, capacity), rules.device
             # The simulator takes equal prompts to have equal answers. It matters where a block that is there already is not kept, and where
             # an answer is a part of a later prompt.
             self._in_half = backend.describe()["model"].get("dtype") in HALF

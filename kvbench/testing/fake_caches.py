@@ -6,7 +6,7 @@ from array import array
 
 from kvbench.runners.profiles import VLLM
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, CacheSizes, Footprint, TierTokens
+from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens
 from kvbench.testing.fake_script import Script
 
 CHUNK_TOKENS = 256
@@ -46,7 +46,7 @@ class FakeCaches:
         if self._simulator is None:
             return TierTokens(0, 0, len(prompt))
         tokens = array("q", prompt)
-        tokens.extend([UNKNOWN_OUTPUT] * (output_tokens - 1))
+        tokens.extend(range(output_tokens - 1))  # what it answers; the last token has no KV
         blocks = [(self._pool_epoch, salt, number) for number in self._blocks.of(tokens)]
         return self._simulator.run(Footprint(len(prompt), len(tokens), blocks, chunks))
 

@@ -39,7 +39,8 @@ def _rows(summary: Summary) -> list[dict[str, Any]]:
     if summary.documents is not None:
         return [_with_prediction(asdict(row)) for row in summary.documents]
     if lines := summary.reading.csv_lines(summary.rows):
-        return [_levelled(line) for line in lines]
+        added: dict[Any, Any] = {(row.arm, row.pass_index): row.metrics for row in summary.passes}
+        return [_with_metrics(_levelled(line) | {"metrics": added.get((line.get("arm"), line.get("pass_index")))}) for line in lines]
     return [_with_metrics(_levelled(_with_prediction(asdict(row)))) for row in summary.passes]
 
 

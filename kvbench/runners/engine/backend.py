@@ -181,6 +181,8 @@ class EngineBackend:
             reserve_tokens=arm.reserve_tokens,
             contiguous=arm.contiguous,
             sample_usage=arm.sample_usage,
+            device_policy=arm.device_policy or "lru",
+            host_policy=arm.host_policy or "lru",
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import SocketTransport
-from kvbench.runners.http.endpoints.endpoint import ENDPOINTS, Endpoint
+from kvbench.runners.http.endpoints.endpoint import Endpoint, find_endpoint
 from kvbench.runners.http.event_loop import new_event_loop
 from kvbench.runners.http.exchange import AnswerReader, Exchange, not_sent
 from kvbench.runners.http.file_limit import allow_connections
@@ -88,9 +88,9 @@ class Client:
             token_ids: ask for the ids of the output, too (vLLM: ``return_token_ids``); the first chunk then carries the whole prompt.
 
         Raises:
-            UsageError: not an address, or a header that HTTP cannot carry.
+            UsageError: no such endpoint, not an address, or a header that HTTP cannot carry.
         """
-        self._endpoint = ENDPOINTS[endpoint]
+        self._endpoint = find_endpoint(endpoint)
         self._address = Address(url, headers or {}, self._endpoint.path)
         self._model, self._clock, self._tls = model, clock, tls
         self._token_ids, self._cache_salt = token_ids, cache_salt

@@ -128,7 +128,8 @@ class SimulatorBackend:
         """A cold simulator, with a clock of its own."""
         pool = self.capacity
         capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
-        return SimulatorRunner(Predictor(self._profile, capacity, self._rates))
+        profile = self._profile.under(arm.setup.device_policy, arm.setup.host_policy)
+        return SimulatorRunner(Predictor(profile, capacity, self._rates))
 
     def close(self) -> None:
         """Nothing is held."""

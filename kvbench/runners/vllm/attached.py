@@ -158,7 +158,9 @@ class AttachedBackend:
     def _runner(self, server: Attached, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
         salt, ids = f"{self.nonce}-{arm.repeat}", self._config.compares_outputs
         patience = Patience(self._config.request_timeout)
-        client = Client(server.url, self._served.name, clock, server.headers, patience, token_ids=ids, cache_salt=salt)
+        client = Client(
+            server.url, self._served.name, clock, server.headers, patience, token_ids=ids, cache_salt=salt, endpoint=self._config.endpoint
+        )
         self._note(f"warming up arm {arm.arm}")
         warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.in_flight)
         if self._config.allow_reset:

@@ -167,7 +167,7 @@ class VllmBackend:
         name = KIND.served_model(http, servers.url).name
         salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
         patience, ids = Patience(self._config.request_timeout), self._config.compares_outputs
-        client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt)
+        client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=self._config.endpoint)
         self._note(f"warming up arm {arm.arm}")
         warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.in_flight)
         empty(http, servers.url, servers.lmcache_url)

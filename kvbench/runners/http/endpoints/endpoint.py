@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from kvbench.errors import UsageError
 from kvbench.registry.registry import Registry
 from kvbench.runners.base import Request
 
@@ -79,3 +80,15 @@ class Endpoint(Protocol):
 
 ENDPOINTS: Registry[Endpoint] = Registry("kvbench.runners.http.endpoints", "ENDPOINT")
 """Every endpoint by its name."""
+
+
+def find_endpoint(name: str) -> Endpoint:
+    """The endpoint of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = ENDPOINTS.all()
+    if name not in known:
+        raise UsageError(f"--endpoint {name}: there is none of this name; there are {', '.join(sorted(known))}")
+    return known[name]

@@ -1,0 +1,16 @@
+"""The additions, for one test at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.growth.additions import grown
+
+
+@pytest.fixture
+def additions() -> Iterator[None]:
+    """There is an experiment ``dialogue``, a metric ``second_hits``, a policy ``fifo`` and an endpoint ``signed``."""
+    with grown():
+        yield

@@ -18,10 +18,10 @@ class Size(NamedTuple):
     output_tokens: int
 
 
-def request_key(plan: Pass, arm: str, repeat: int, position: int, session: int | None = None, turn: int | None = None) -> RequestKey:
+def request_key(pass_: Pass, arm: str, repeat: int, position: int, session: int | None = None, turn: int | None = None) -> RequestKey:
     """The key of the request at a position of a pass; ``session`` and ``turn`` for a workload of conversations."""
-    name = f"{arm}-r{repeat}-p{plan.index}-{position}"
-    return RequestKey(arm, repeat, plan.name, plan.index, position, name, plan.doc_ids[position], session, turn)
+    name = f"{arm}-r{repeat}-p{pass_.index}-{position}"
+    return RequestKey(arm, repeat, pass_.name, pass_.index, position, name, pass_.doc_ids[position], session, turn)
 
 
 class Workload(Protocol):
@@ -35,10 +35,10 @@ class Workload(Protocol):
     def arms(self) -> Sequence[ArmSetup] | None:
         """What is compared, the baseline first; ``None``: the tiers that the configuration names."""
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> Sequence[Request] | RequestSource:
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> Sequence[Request] | RequestSource:
         """The requests of one pass: all of them in order, or a source where one may come after another's answer."""
 
-    def pace(self, plan: Pass) -> Pace | None:
+    def pace(self, pass_: Pass) -> Pace | None:
         """When the requests of one pass are sent that come after no other; ``None``: the workload has no times of its own."""
 
     def sizes(self) -> Sequence[Size]:

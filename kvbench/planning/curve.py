@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from kvbench.errors import UsageError
+from kvbench.planning.planned_workload import PlannedReading, PlannedWorkload
 from kvbench.planning.result import CurvePass, CurveRow, KVAmount
 from kvbench.planning.sizes import Pools
-from kvbench.planning.study import PlannedReading, Study
 from kvbench.runners.simulator.simulator import TierTokens
 from kvbench.runs.rates import Rates
 
@@ -19,7 +19,7 @@ STEPS, SHOWN_EVERY = 40, 8
 
 
 def curve(
-    study: Study, pool: int, pools: Pools, host: int, rates: Rates | None, bytes_per_token: int, given: tuple[int, int] | None
+    planned: PlannedWorkload, pool: int, pools: Pools, host: int, rates: Rates | None, bytes_per_token: int, given: tuple[int, int] | None
 ) -> tuple[CurveRow, ...]:
     """A row for each of many pools, evenly spaced, and for those at which something happens.
 
@@ -33,25 +33,25 @@ def curve(
     """
     marks = {size for size in (pool, pools.hits_at_all, pools.hits_everything) if size is not None}
     if given is None:
-        low, high = study.smallest_pool, round(max(*marks, study.smallest_pool) * BEYOND)
+        low, high = planned.smallest_pool, round(max(*marks, planned.smallest_pool) * BEYOND)
     else:
-        low, high = (max(study.smallest_pool, bound // study.unit) for bound in given)
-        if given[1] < study.smallest_pool * study.unit:
+        low, high = (max(planned.smallest_pool, bound // planned.unit) for bound in given)
+        if given[1] < planned.smallest_pool * planned.unit:
             raise UsageError(
                 f"--pool-tokens {given[0]}:{given[1]}: no request fits; the smallest pool that runs one has "
-                f"{study.smallest_pool * study.unit:,} tokens"
+                f"{planned.smallest_pool * planned.unit:,} tokens"
             )
     spaced = [low + round((high - low) * step / STEPS) for step in range(STEPS + 1)]
     shown = {*spaced[::SHOWN_EVERY], *(mark for mark in marks if low <= mark <= high)}
-    return tuple(_row(study, size, host, rates, bytes_per_token, size in shown) for size in sorted({*spaced, *shown}))
+    return tuple(_row(planned, size, host, rates, bytes_per_token, size in shown) for size in sorted({*spaced, *shown}))
 
 
-def curve_pass(study: Study, reading: PlannedReading, index: int, rates: Rates | None) -> CurvePass:
+def curve_pass(planned: PlannedWorkload, reading: PlannedReading, index: int, rates: Rates | None) -> CurvePass:
     """One pass of a reading with a tier; without one the device's hits are the same."""
     found = reading.passes[index]
     prompt = sum(map(sum, found))
     return CurvePass(
-        pass_label=study.passes[index].label,
+        pass_label=planned.passes[index].label,
         none_rate=reading.device(index) / prompt,
         cpu_rate=sum(tokens.device + tokens.host for tokens in found) / prompt,
         none_p50_ms=p50(rates, without_tier(found)),
@@ -77,15 +77,15 @@ def p50(rates: Rates | None, requests: Sequence[TierTokens]) -> float | None:
     return None if times is None else median(times)
 
 
-def _row(study: Study, pool: int, host: int, rates: Rates | None, bytes_per_token: int, shown: bool) -> CurveRow:
-    reading = study.read(pool, host)
-    prompt = sum(footprint.prompt_tokens for footprint in study.footprints)
-    best = study.best_hits(pool) if shown else None
-    later = range(min(1, len(study.passes) - 1), len(study.passes))
+def _row(planned: PlannedWorkload, pool: int, host: int, rates: Rates | None, bytes_per_token: int, shown: bool) -> CurveRow:
+    reading = planned.read(pool, host)
+    prompt = sum(footprint.prompt_tokens for footprint in planned.footprints)
+    best = planned.best_hits(pool) if shown else None
+    later = range(min(1, len(planned.passes) - 1), len(planned.passes))
     return CurveRow(
-        pool=KVAmount(pool * study.unit, pool * study.unit * bytes_per_token / 2**30, pool),
+        pool=KVAmount(pool * planned.unit, pool * planned.unit * bytes_per_token / 2**30, pool),
         shown=shown,
-        passes=tuple(curve_pass(study, reading, index, rates) for index in later),
+        passes=tuple(curve_pass(planned, reading, index, rates) for index in later),
         lru_rate=reading.device_hits / prompt,
         best_rate=None if best is None else best / prompt,
     )

@@ -11,9 +11,9 @@ from kvbench.planning.advice import Case, advise, why_no_tier
 from kvbench.planning.commands import commands_for
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.curve import curve, curve_pass, times_ms, without_tier
+from kvbench.planning.planned_workload import PlannedReading
 from kvbench.planning.result import KV, KVAmount, Plan, PlannedPassRow
 from kvbench.planning.sizes import Hosts, Pools, smallest_hosts, smallest_pools
-from kvbench.planning.study import PlannedReading
 from kvbench.planning.subject import Subject, find_subject
 
 GIB_STEP = 100
@@ -28,10 +28,10 @@ def make_plan(config: PlanConfig) -> Plan:
         RunFailed: the server does not answer.
     """
     subject = find_subject(config)
-    study, pool, size = subject.study, subject.pool, subject.size
-    pools, hosts = smallest_pools(study), smallest_hosts(study, pool)
+    planned, pool, size = subject.planned, subject.pool, subject.size
+    pools, hosts = smallest_pools(planned), smallest_hosts(planned, pool)
     host = _host(subject, hosts)
-    reading = study.read(pool, host)
+    reading = planned.read(pool, host)
     case = _case(subject, pools, hosts, host, reading)
     recommended = case.recommended if why_no_tier(case) is None else None
     host_gib = None if recommended is None else math.ceil(recommended.gib * GIB_STEP) / GIB_STEP
@@ -41,25 +41,25 @@ def make_plan(config: PlanConfig) -> Plan:
         kv=KV(subject.kv.bytes_per_token, subject.kv.formula, subject.model),
         server=None if subject.server is None else subject.server.server,
         documents=len(subject.workload.describe()["document_tokens"]),
-        pool_documents=study.documents_in(pool),
+        pool_documents=planned.documents_in(pool),
         working_set=size(subject.working_set, 1),
-        pool=size(pool, study.unit),
+        pool=size(pool, planned.unit),
         headline=case.headline.pass_label,
-        smallest_hit=None if pools.hits_at_all is None else size(pools.hits_at_all, study.unit),
+        smallest_hit=None if pools.hits_at_all is None else size(pools.hits_at_all, planned.unit),
         smallest_all=case.larger_pool,
-        watermark=study.watermark,
-        host_smallest=size(hosts.hits_everything, study.chunk),
+        watermark=planned.watermark,
+        host_smallest=size(hosts.hits_everything, planned.chunk),
         host_exact=hosts.exact,
-        host_keeps_all=size(hosts.keeps_everything, study.chunk),
+        host_keeps_all=size(hosts.keeps_everything, planned.chunk),
         host_recommended=recommended,
         host_gib=host_gib,
-        host=size(host, study.chunk),
+        host=size(host, planned.chunk),
         rates=subject.used_rates,
         passes=tuple(_pass_rows(subject, reading)),
-        curve=curve(study, pool, pools, host, subject.rates, subject.kv.bytes_per_token, config.pool_range),
+        curve=curve(planned, pool, pools, host, subject.rates, subject.kv.bytes_per_token, config.pool_range),
         commands=()
         if recommended is None or host_gib is None
-        else commands_for(config, subject.model, pool * study.unit, recommended.tokens, host_gib),
+        else commands_for(config, subject.model, pool * planned.unit, recommended.tokens, host_gib),
         advice=tuple(advise(case)),
         notes=tuple(_notes(subject, hosts, reading)),
     )
@@ -67,7 +67,7 @@ def make_plan(config: PlanConfig) -> Plan:
 
 def _host(subject: Subject, hosts: Hosts) -> int:
     """The tier to predict with, in chunks: the one given, else the one to add."""
-    config, chunk = subject.config, subject.study.chunk
+    config, chunk = subject.config, subject.planned.chunk
     if config.host_tokens is not None:
         return config.host_tokens // chunk
     if config.host_gib != "auto":
@@ -77,30 +77,30 @@ def _host(subject: Subject, hosts: Hosts) -> int:
 
 def _to_add(subject: Subject, hosts: Hosts) -> int:
     """The tier to add, in chunks: the smallest that hits everything, if that is certain on this profile; else the one that never evicts."""
-    return hosts.hits_everything if subject.study.watermark == 1 else hosts.keeps_everything
+    return hosts.hits_everything if subject.planned.watermark == 1 else hosts.keeps_everything
 
 
 def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: PlannedReading) -> Case:
     """What the advice is given on."""
-    config, study, pool, rates = subject.config, subject.study, subject.pool, subject.rates
+    config, planned, pool, rates = subject.config, subject.planned, subject.pool, subject.rates
     requests = list(chain.from_iterable(reading.passes))
-    prompt, best = sum(map(sum, requests)), study.best_hits(pool)
+    prompt, best = sum(map(sum, requests)), planned.best_hits(pool)
 
     def chunks(count: int) -> KVAmount:
-        return subject.size(count, study.chunk)
+        return subject.size(count, planned.chunk)
 
     return Case(
-        fits=subject.working_set <= pool * study.unit,
-        unlimited=study.read(study.roomy_pool, None).device_hits,
+        fits=subject.working_set <= pool * planned.unit,
+        unlimited=planned.read(planned.roomy_pool, None).device_hits,
         pool=reading.device_hits,
         tier=reading.hits,
-        any_tier=study.read(pool, hosts.keeps_everything).hits,
+        any_tier=planned.read(pool, hosts.keeps_everything).hits,
         slower=sum(times_ms(rates, requests) or []) > sum(times_ms(rates, without_tier(requests)) or []),
-        headline=curve_pass(study, reading, study.headline, rates),
-        chunk_tokens=study.chunk,
+        headline=curve_pass(planned, reading, planned.headline, rates),
+        chunk_tokens=planned.chunk,
         recommended=chunks(_to_add(subject, hosts)),
         given=None if config.host_tokens is None and config.host_gib == "auto" else chunks(host),
-        larger_pool=None if pools.hits_everything is None else subject.size(pools.hits_everything, study.unit),
+        larger_pool=None if pools.hits_everything is None else subject.size(pools.hits_everything, planned.unit),
         lru=reading.device_hits / prompt,
         best=None if best is None else best / prompt,
     )
@@ -109,7 +109,7 @@ def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: Plan
 def _pass_rows(subject: Subject, reading: PlannedReading) -> Iterator[PlannedPassRow]:
     """A row for each arm and pass."""
     for arm in ("none", "cpu"):
-        for item, found in zip(subject.study.passes, reading.passes, strict=True):
+        for item, found in zip(subject.planned.passes, reading.passes, strict=True):
             requests = without_tier(found) if arm == "none" else list(found)
             times, base = times_ms(subject.rates, requests), times_ms(subject.rates, without_tier(found))
             device, host, computed = (sum(part) for part in zip(*requests, strict=True))
@@ -128,14 +128,14 @@ def _pass_rows(subject: Subject, reading: PlannedReading) -> Iterator[PlannedPas
 
 def _title(subject: Subject, host: int) -> Iterator[str]:
     config, described = subject.config, subject.workload.describe()
-    lengths, pool = described["document_tokens"], subject.pool * subject.study.unit
+    lengths, pool = described["document_tokens"], subject.pool * subject.planned.unit
     span = f"{lengths[0]:,}" if len(set(lengths)) == 1 else f"{min(lengths):,} to {max(lengths):,}"
     yield "plan"
     yield f"profile {config.profile}"
     yield subject.model or f"{subject.kv.bytes_per_token:,} bytes a token"
     yield f"{len(lengths):,} document{'s' if len(lengths) > 1 else ''} of {span} + {described['question_tokens']:,}"
     yield f"pool {pool:,}"
-    yield f"cpu tier {host * subject.study.chunk:,}"
+    yield f"cpu tier {host * subject.planned.chunk:,}"
     yield f"working set {subject.working_set / pool:.1f}x"
 
 
@@ -151,7 +151,7 @@ def _notes(subject: Subject, hosts: Hosts, reading: PlannedReading) -> Iterator[
     if not reading.exact:
         yield (
             "an estimate: this tier evicts, and LMCache evicts in the background, on a timer; what is found then depends on the moment. "
-            f"A tier of {hosts.keeps_everything * subject.study.chunk:,} tokens never evicts"
+            f"A tier of {hosts.keeps_everything * subject.planned.chunk:,} tokens never evicts"
         )
     if config.profile == "engine" and config.kv_dtype == "auto" and config.bytes_per_token is None:
         yield "KV is counted in 16 bits; on a CPU kvbench's own engine keeps 32 (--kv-dtype float32)"

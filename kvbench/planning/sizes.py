@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench.planning.inclusion import check_search
-from kvbench.planning.study import Study
+from kvbench.planning.planned_workload import PlannedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +48,29 @@ def smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def smallest_pools(study: Study) -> Pools:
+def smallest_pools(planned: PlannedWorkload) -> Pools:
     """The smallest pools in which the headline pass hits at all, and in which it hits everything that is read again.
 
     Raises:
         UsageError: the pool's policy lacks the inclusion property.
     """
-    check_search("device pool", study.device_policy)
-    index, low, high = study.headline, study.smallest_pool, study.roomy_pool
-    most = study.read(high, None).device(index)
+    check_search("device pool", planned.device_policy)
+    index, low, high = planned.headline, planned.smallest_pool, planned.roomy_pool
+    most = planned.read(high, None).device(index)
     if not most:
         return Pools(None, None)
-    at_all = smallest(low, high, lambda pool: study.read(pool, None).device(index) > 0)
-    return Pools(at_all, smallest(at_all, high, lambda pool: study.read(pool, None).device(index) == most))
+    at_all = smallest(low, high, lambda pool: planned.read(pool, None).device(index) > 0)
+    return Pools(at_all, smallest(at_all, high, lambda pool: planned.read(pool, None).device(index) == most))
 
 
-def smallest_hosts(study: Study, pool: int) -> Hosts:
+def smallest_hosts(planned: PlannedWorkload, pool: int) -> Hosts:
     """The smallest host tiers beside a pool, over all passes.
 
     Raises:
         UsageError: the tier's policy lacks the inclusion property.
     """
-    check_search("host tier", study.host_policy)
-    roomy = study.roomy_host
-    most = study.read(pool, roomy).hits
-    found = smallest(0, roomy, lambda host: study.read(pool, host).hits == most)
-    return Hosts(found, study.read(pool, found).exact, roomy)
+    check_search("host tier", planned.host_policy)
+    roomy = planned.roomy_host
+    most = planned.read(pool, roomy).hits
+    found = smallest(0, roomy, lambda host: planned.read(pool, host).hits == most)
+    return Hosts(found, planned.read(pool, found).exact, roomy)

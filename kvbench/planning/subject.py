@@ -14,9 +14,9 @@ from kvbench.experiments.workload import Size as RequestSize
 from kvbench.experiments.workload import Workload
 from kvbench.models.kv_size import KVSize, kv_size, read_vocab
 from kvbench.planning.config import PlanConfig
+from kvbench.planning.planned_workload import PlannedWorkload, plan_workload
 from kvbench.planning.result import KVAmount, UsedRates
 from kvbench.planning.server import ServerFacts, ask_server
-from kvbench.planning.study import Study, make_study
 from kvbench.planning.used_rates import find_rates
 from kvbench.runners.profiles import PROFILES
 from kvbench.runs.rates import Rates
@@ -27,7 +27,7 @@ VOCAB = 32_000
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One plan's givens. ``model`` ``None``: only the size of its KV is known. ``pool`` is in the study's
+    """One plan's givens. ``model`` ``None``: only the size of its KV is known. ``pool`` is in the planned workload's
     units, ``working_set`` in tokens."""
 
     config: PlanConfig
@@ -35,7 +35,7 @@ class Subject:
     model: str | None
     kv: KVSize
     workload: Workload
-    study: Study
+    planned: PlannedWorkload
     pool: int
     working_set: int
     used_rates: UsedRates | None
@@ -69,9 +69,9 @@ def find_subject(config: PlanConfig) -> Subject:
     workload = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), vocab or VOCAB, Path(model or "") / "tokenizer.json")
     kv = _kv(config, model, _longest(workload))
     block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE) if server is None else server.block_size
-    study = make_study(PROFILES[config.profile], workload, block_size, config.chunk_tokens)
-    pool = given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // study.unit if server is None else server.blocks
-    subject = Subject(config, server, model, kv, workload, study, pool, workload.working_set_tokens(), find_rates(config, model))
+    planned = plan_workload(PROFILES[config.profile], workload, block_size, config.chunk_tokens)
+    pool = given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // planned.unit if server is None else server.blocks
+    subject = Subject(config, server, model, kv, workload, planned, pool, workload.working_set_tokens(), find_rates(config, model))
     _check(subject)
     return subject
 
@@ -100,7 +100,7 @@ def _check(subject: Subject) -> None:
         UsageError: a request is longer than the pool or the server allows, with the sizes.
     """
     name, prompt, output = subject.longest
-    unit, smallest = subject.study.unit, subject.study.smallest_pool
+    unit, smallest = subject.planned.unit, subject.planned.smallest_pool
     limit = None if subject.server is None else subject.server.server.max_tokens
     needs = f"{name}: {prompt:,} prompt and {output:,} output tokens"
     if limit is not None and prompt + output > limit:

@@ -15,7 +15,7 @@ HALF = ("bfloat16", "float16")
 """Elements so short that a prompt that is found may be answered otherwise than when it was computed."""
 
 
-class Foresight:
+class PassPredictor:
     """Of one arm and repeat; cold, as its runner is."""
 
     def __init__(self, config: RunConfig, backend: Backend, arm: ColdStart) -> None:

@@ -21,7 +21,7 @@ from kvbench.runs.records import PassRecord, RequestRecord
 from kvbench.runs.run_folder import RunFolder, control_folder, read_manifest, read_run, set_status
 from kvbench.session.arms import make_arms
 from kvbench.session.manifest import first_manifest, full_manifest
-from kvbench.session.prediction import Foresight
+from kvbench.session.prediction import PassPredictor
 from kvbench.session.watcher import Watcher
 from kvbench.workloads.arrivals import at_rate
 from kvbench.workloads.draws import Draws
@@ -121,25 +121,25 @@ def _measure(
             workload = _make_workload(config, backend, repeat)
         for arm in rotated(arms, repeat):
             start = ColdStart(arm, repeat, folder.path)
-            foresight = Foresight(config, backend, start)
+            predictor = PassPredictor(config, backend, start)
             runner = backend.start(start, clock)
             try:
                 folder.describe_arm(arm.name, runner.describe())
-                for plan in workload.passes:
-                    source = as_source(workload.requests(arm.name, repeat, plan))
-                    pace = workload.pace(plan) or _pace(config, plan, len(source.first))
-                    prediction = foresight.of(source, pace)
-                    watcher.pass_started(arm.name, repeat, plan.name)
+                for pass_ in workload.passes:
+                    source = as_source(workload.requests(arm.name, repeat, pass_))
+                    pace = workload.pace(pass_) or _pace(config, pass_, len(source.first))
+                    prediction = predictor.of(source, pace)
+                    watcher.pass_started(arm.name, repeat, pass_.name)
                     folder.append_pass(_run_pass(runner, source, pace, prediction, folder, watcher))
             finally:
                 runner.close()
 
 
-def _pace(config: RunConfig, plan: Pass, count: int) -> Pace:
+def _pace(config: RunConfig, pass_: Pass, count: int) -> Pace:
     """When so many requests of a pass are sent that has no times of its own; the same times in every arm and repeat."""
     if config.rate is None:
         return ClosedLoop(config.concurrency)
-    return OpenLoop(at_rate(config.arrivals, count, config.rate, Draws(config.seed, "arrivals", plan.index)))
+    return OpenLoop(at_rate(config.arrivals, count, config.rate, Draws(config.seed, "arrivals", pass_.index)))
 
 
 def _run_pass(
@@ -199,7 +199,7 @@ def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Wa
         backend.check_memory(arm)
     watcher.note("warming up")
     backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
-    answers = workload.describe().get("answers") or [len(plan.doc_ids) for plan in workload.passes]
+    answers = workload.describe().get("answers") or [len(pass_.doc_ids) for pass_ in workload.passes]
     watcher.started(config.repeats * len(arms) * sum(answers))
     return workload, arms
 

@@ -16,8 +16,8 @@ from kvbench.errors import UsageError
 from kvbench.experiments.cyclic.workload import Cyclic, make_cyclic
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.curve import curve
+from kvbench.planning.planned_workload import PlannedPass, PlannedWorkload, plan_workload
 from kvbench.planning.sizes import Pools, smallest, smallest_hosts, smallest_pools
-from kvbench.planning.study import PlannedPass, Study, make_study
 from kvbench.runners.profiles import ENGINE, PROFILES, Profile
 from kvbench.runners.simulator.simulator import Footprint
 from kvbench.workloads.passes import Pass
@@ -26,13 +26,13 @@ from tests.runners.policies import registered
 BLOCK_PROFILES = ("engine", "vllm")
 
 
-def study(profile: str, block_size: int = 16, chunk_tokens: int = 256, docs: int = 10, **options: Any) -> Study:
+def of_profile(profile: str, block_size: int = 16, chunk_tokens: int = 256, docs: int = 10, **options: Any) -> PlannedWorkload:
     config = PlanConfig.model_validate(options)
-    return make_study(PROFILES[profile], make_cyclic(config, docs, 2048, Path("none")), block_size, chunk_tokens)
+    return plan_workload(PROFILES[profile], make_cyclic(config, docs, 2048, Path("none")), block_size, chunk_tokens)
 
 
 def test_whole_documents_are_all_or_nothing_at_50_110() -> None:
-    pools = smallest_pools(study("documents", question_tokens=0))
+    pools = smallest_pools(of_profile("documents", question_tokens=0))
     assert (pools.hits_at_all, pools.hits_everything) == (50_110, 50_110)
 
 
@@ -41,7 +41,7 @@ def test_whole_documents_are_all_or_nothing_at_50_110() -> None:
 def test_blocks_follow_the_closed_form(profile: str, reserved: int, docs: int) -> None:
     """Each hits max(0, min(b, C − (N−1)·b)), C being less by what is reserved and by the last request's block that is not full."""
     blocks = 5024 // 16
-    pools = smallest_pools(study(profile, docs=docs))
+    pools = smallest_pools(of_profile(profile, docs=docs))
     shift = reserved + 1
     assert pools.hits_at_all == (docs - 1) * blocks + 1 + shift
     assert pools.hits_everything == docs * blocks + shift
@@ -49,20 +49,20 @@ def test_blocks_follow_the_closed_form(profile: str, reserved: int, docs: int) -
 
 def test_an_output_that_fills_blocks_takes_pool_too() -> None:
     """5,025 + 99 tokens are 320 full blocks and one that is not. The oldest document may lose its output's six, which go first."""
-    assert smallest_pools(study("engine", output_tokens=100)).hits_everything == 9 * 320 + 314 + 1
+    assert smallest_pools(of_profile("engine", output_tokens=100)).hits_everything == 9 * 320 + 314 + 1
 
 
 @pytest.mark.parametrize(("output", "blocks"), [(16, 315), (17, 316)])
 def test_the_last_output_token_takes_no_room(output: int, blocks: int) -> None:
     """5,025 + 15 tokens are 315 blocks exactly."""
-    assert study("engine", output_tokens=output).smallest_pool == blocks
-    assert study("vllm", output_tokens=output).smallest_pool == blocks + 1
+    assert of_profile("engine", output_tokens=output).smallest_pool == blocks
+    assert of_profile("vllm", output_tokens=output).smallest_pool == blocks + 1
 
 
 @pytest.mark.parametrize(("profile", "tokens"), [("engine", 48_640), ("vllm", 60_928), ("documents", 50_250)])
 def test_the_tier_that_holds_ten_documents(profile: str, tokens: int) -> None:
     """19 chunks of 256 for each of ten; LMCache evicts when 80 % are used, so 190 chunks need 238: 0.8 · 237 is not above 190."""
-    planned = study(profile)
+    planned = of_profile(profile)
     hosts = smallest_hosts(planned, 21_520 // planned.unit)
     assert hosts.hits_everything * planned.chunk == hosts.keeps_everything * planned.chunk == tokens
     assert hosts.exact
@@ -70,20 +70,20 @@ def test_the_tier_that_holds_ten_documents(profile: str, tokens: int) -> None:
 
 def test_below_the_size_that_never_evicts_lmcache_is_an_estimate() -> None:
     """Half of the documents are never read again, so a tier that evicts those would do, if it evicts at the right moment."""
-    hosts = smallest_hosts(study("vllm", reuse=0.5), 1345)
+    hosts = smallest_hosts(of_profile("vllm", reuse=0.5), 1345)
     assert hosts.hits_everything < hosts.keeps_everything
     assert not hosts.exact
 
 
 def test_nothing_is_read_again() -> None:
-    planned = study("vllm", reuse=0.0)
+    planned = of_profile("vllm", reuse=0.0)
     pools = smallest_pools(planned)
     assert (pools.hits_at_all, pools.hits_everything) == (None, None)
     assert smallest_hosts(planned, 1345).hits_everything == 0
 
 
 def test_everything_fits_and_no_tier_is_needed() -> None:
-    assert smallest_hosts(study("engine"), 4000).hits_everything == 0
+    assert smallest_hosts(of_profile("engine"), 4000).hits_everything == 0
 
 
 @pytest.fixture
@@ -97,19 +97,19 @@ def fifo() -> Iterator[Profile]:
 
 def test_sizes_are_not_searched_under_a_policy_without_inclusion(fifo: Profile) -> None:
     workload = make_cyclic(PlanConfig.model_validate({}), 3, 2048, Path("none"))
-    planned = make_study(fifo, workload, 16, 256)
+    planned = plan_workload(fifo, workload, 16, 256)
     with pytest.raises(UsageError, match=r"^the device pool evicts by fifo, .* \(no inclusion property\), .*; use policy lru, or simulate"):
         smallest_pools(planned)
     with pytest.raises(UsageError, match=r"^the host tier evicts by fifo, "):
         smallest_hosts(planned, planned.smallest_pool)
-    of_tier = make_study(replace(fifo, device=ENGINE.device), workload, 16, 256)
-    assert smallest_pools(of_tier) == smallest_pools(make_study(ENGINE, workload, 16, 256))
+    of_tier = plan_workload(replace(fifo, device=ENGINE.device), workload, 16, 256)
+    assert smallest_pools(of_tier) == smallest_pools(plan_workload(ENGINE, workload, 16, 256))
     with pytest.raises(UsageError, match=r"^the host tier evicts by fifo, "):
         smallest_hosts(of_tier, of_tier.smallest_pool)
 
 
 def test_a_curve_is_simulated_size_by_size_under_any_policy(fifo: Profile) -> None:
-    planned = make_study(fifo, make_cyclic(PlanConfig.model_validate({}), 3, 2048, Path("none")), 16, 256)
+    planned = plan_workload(fifo, make_cyclic(PlanConfig.model_validate({}), 3, 2048, Path("none")), 16, 256)
     rows = curve(planned, planned.smallest_pool, Pools(None, None), 0, None, 1, (1, planned.roomy_pool * 16))
     prompt = sum(footprint.prompt_tokens for footprint in planned.footprints)
     assert {row.lru_rate for row in rows} == {planned.read(row.pool.units, None).device_hits / prompt for row in rows}
@@ -136,10 +136,10 @@ workloads = st.fixed_dictionaries(
 )
 
 
-def small(profile: str, options: dict[str, Any]) -> Study:
+def small(profile: str, options: dict[str, Any]) -> PlannedWorkload:
     dropped = {"question"} if not options["question_tokens"] else set()
     block = 3
-    return study(profile, block, 2 * block, **{name: value for name, value in options.items() if name not in dropped})
+    return of_profile(profile, block, 2 * block, **{name: value for name, value in options.items() if name not in dropped})
 
 
 @settings(max_examples=60, deadline=None)
@@ -209,7 +209,7 @@ def test_no_policy_is_beaten_by_lru_where_one_prompt_leaves_what_only_another_ca
 ) -> None:
     order = list(range(len(lengths)))
     workload = Cyclic(Nested(lengths), [Pass("sequential", 0, order), Pass("reverse", 1, order[::-1])], [[], []], output)
-    planned = make_study(PROFILES[profile], workload, 3, 6)
+    planned = plan_workload(PROFILES[profile], workload, 3, 6)
     for pool in (planned.smallest_pool + extra, planned.roomy_pool):
         best = planned.best_hits(pool)
         assert best is not None
@@ -217,7 +217,7 @@ def test_no_policy_is_beaten_by_lru_where_one_prompt_leaves_what_only_another_ca
     assert planned.best_hits(planned.roomy_pool) == planned.read(planned.roomy_pool, None).device_hits
 
 
-def whole_if_read_next(planned: Study, pool: int) -> int:
+def whole_if_read_next(planned: PlannedWorkload, pool: int) -> int:
     """Of how many documents, each read again right after the first pass, as much is found as in a pool without limits."""
     first = planned.passes[0]
 
@@ -248,12 +248,12 @@ def test_documents_held_are_those_that_would_hit_whole_if_read_next(
 @pytest.mark.parametrize("profile", BLOCK_PROFILES)
 def test_what_a_document_read_twice_leaves_twice_takes_room(profile: str) -> None:
     """Documents of four blocks exactly: read again, the last one is computed again, and vLLM keeps both."""
-    planned = study(profile, doc_tokens=64, question_tokens=0, passes="zipf:1.1,repeat")
+    planned = of_profile(profile, doc_tokens=64, question_tokens=0, passes="zipf:1.1,repeat")
     for pool in range(planned.smallest_pool, planned.roomy_pool):
         assert planned.documents_in(pool) == whole_if_read_next(planned, pool)
 
 
 @pytest.mark.parametrize(("profile", "held"), [("engine", 4), ("vllm", 4), ("documents", 4)])
 def test_the_pool_of_the_published_measurement_holds_four_documents(profile: str, held: int) -> None:
-    planned = study(profile)
+    planned = of_profile(profile)
     assert planned.documents_in(21_520 // planned.unit) == held

@@ -33,15 +33,15 @@ class Cyclic:
         """The configuration's tiers."""
         return None
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request]:
         """The requests of one pass, in order."""
-        question = self.questions[plan.index]
+        question = self.questions[pass_.index]
         return [
-            Request(request_key(plan, arm, repeat, position), self.documents.tokens(doc_id) + question, self.output_tokens)
-            for position, doc_id in enumerate(plan.doc_ids)
+            Request(request_key(pass_, arm, repeat, position), self.documents.tokens(doc_id) + question, self.output_tokens)
+            for position, doc_id in enumerate(pass_.doc_ids)
         ]
 
-    def pace(self, plan: Pass) -> Pace | None:
+    def pace(self, pass_: Pass) -> Pace | None:
         """Documents have no times of their own."""
         return None
 
@@ -80,16 +80,16 @@ class Cyclic:
 
     def _doc_ids(self) -> list[int]:
         """Every document that is read, once."""
-        return sorted({doc_id for plan in self.passes for doc_id in plan.doc_ids})
+        return sorted({doc_id for pass_ in self.passes for doc_id in pass_.doc_ids})
 
     def _prompts(self) -> list[list[int]]:
         """Every distinct prompt of the run."""
         return [self.documents.tokens(doc_id) + list(question) for doc_id, question in sorted(set(self._pairs()))]
 
     def _pairs(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        for plan in self.passes:
-            for doc_id in plan.doc_ids:
-                yield doc_id, tuple(self.questions[plan.index])
+        for pass_ in self.passes:
+            for doc_id in pass_.doc_ids:
+                yield doc_id, tuple(self.questions[pass_.index])
 
 
 def make_cyclic(config: DocumentOptions, docs: int, vocab: int, tokenizer: Path) -> Cyclic:
@@ -111,6 +111,6 @@ def make_cyclic(config: DocumentOptions, docs: int, vocab: int, tokenizer: Path)
         docs = len(documents)
     passes = plan_passes(config.passes, docs, config.seed, config.reuse)
     questions = [
-        make_question(config.seed, config.question_tokens, vocab, plan.index if config.question == "vary" else None) for plan in passes
+        make_question(config.seed, config.question_tokens, vocab, pass_.index if config.question == "vary" else None) for pass_ in passes
     ]
     return Cyclic(documents, passes, questions, config.answer_tokens)

@@ -44,13 +44,13 @@ class Fragmentation:
         """One."""
         return [Pass(NAME, 0, list(range(len(self.prompts))))]
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request]:
         """The requests, in order of arrival; greedy."""
         return [
-            Request(request_key(plan, arm, repeat, position), self.prompts[position], self.outputs[position]) for position in plan.doc_ids
+            Request(request_key(pass_, arm, repeat, position), self.prompts[position], self.outputs[position]) for position in pass_.doc_ids
         ]
 
-    def pace(self, plan: Pass) -> Pace | None:
+    def pace(self, pass_: Pass) -> Pace | None:
         """All at once."""
         return ClosedLoop(len(self.prompts))
 

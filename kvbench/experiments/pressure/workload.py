@@ -52,20 +52,20 @@ class Pressure:
         """One."""
         return [Pass(NAME, 0, list(range(len(self.prompts))))]
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request]:
         """The requests, in order of arrival."""
         return [
             Request(
-                request_key(plan, arm, repeat, position),
+                request_key(pass_, arm, repeat, position),
                 self.prompts[position],
                 self.load.outputs[position],
                 self.temperature,
                 self.seeds[position],
             )
-            for position in plan.doc_ids
+            for position in pass_.doc_ids
         ]
 
-    def pace(self, plan: Pass) -> Pace | None:
+    def pace(self, pass_: Pass) -> Pace | None:
         """All at once, unless the configuration gives a pace."""
         return self.own_pace
 

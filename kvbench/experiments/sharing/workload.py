@@ -49,24 +49,24 @@ class Sharing:
             for name, shares in (("copy-on-write", True), ("copying", False))
         ]
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request]:
         """One for each prompt of the pass; each has several answers."""
         return [
             Request(
-                request_key(plan, arm, repeat, position),
+                request_key(pass_, arm, repeat, position),
                 self._prompt(prompt),
                 self.lengths[prompt][1],
-                temperature=self.temperature if plan.name == SAMPLING else 0.0,
+                temperature=self.temperature if pass_.name == SAMPLING else 0.0,
                 seed=Draws(self.seed, "sharing-samples", prompt).integers(1, 0, 2**63)[0],
-                samples=self.samples if plan.name == SAMPLING else 1,
-                beams=self.beams if plan.name == BEAM else 0,
+                samples=self.samples if pass_.name == SAMPLING else 1,
+                beams=self.beams if pass_.name == BEAM else 0,
             )
-            for position, prompt in enumerate(plan.doc_ids)
+            for position, prompt in enumerate(pass_.doc_ids)
         ]
 
-    def pace(self, plan: Pass) -> Pace | None:
+    def pace(self, pass_: Pass) -> Pace | None:
         """All at the start."""
-        return ClosedLoop(len(plan.doc_ids))
+        return ClosedLoop(len(pass_.doc_ids))
 
     def sizes(self) -> list[Size]:
         """Of one answer to each prompt."""
@@ -74,7 +74,7 @@ class Sharing:
 
     def working_set_tokens(self) -> int:
         """What copies of all answers of a pass hold at their end; the last output token has no KV."""
-        return max(self._tokens_of(plan, self.samples if plan.name == SAMPLING else self.beams) for plan in self.passes)
+        return max(self._tokens_of(pass_, self.samples if pass_.name == SAMPLING else self.beams) for pass_ in self.passes)
 
     def working_set_chunks(self, chunk: int) -> int:
         """The same in chunks; no arm has a host tier."""
@@ -85,15 +85,15 @@ class Sharing:
         requests = len(self.lengths) // 2
         halves = [self.lengths[:requests], self.lengths[requests:]]
         return {
-            "passes": [plan.name for plan in self.passes],
+            "passes": [pass_.name for pass_ in self.passes],
             "requests_per_pass": requests,
             "answers": [requests * self.samples, requests * self.beams],
             "prompt_tokens": [[prompt for prompt, _ in half] for half in halves],
             "output_tokens": [[output for _, output in half] for half in halves],
         }
 
-    def _tokens_of(self, plan: Pass, answers: int) -> int:
-        return answers * sum(prompt + output - 1 for prompt, output in (self.lengths[number] for number in plan.doc_ids))
+    def _tokens_of(self, pass_: Pass, answers: int) -> int:
+        return answers * sum(prompt + output - 1 for prompt, output in (self.lengths[number] for number in pass_.doc_ids))
 
     def _prompt(self, number: int) -> tuple[int, ...]:
         first = Draws(self.seed, "sharing-first").integers(1, 0, self.vocab)[0]

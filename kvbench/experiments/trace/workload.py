@@ -45,14 +45,14 @@ class TraceReplay:
         """The configuration's tiers."""
         return None
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> list[Request]:
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request]:
         """Every request of the trace, in order; their prompts are made when they are sent."""
         return [
-            Request(request_key(plan, arm, repeat, position), self.prompts[position], self.output_tokens[position])
-            for position in range(len(plan.doc_ids))
+            Request(request_key(pass_, arm, repeat, position), self.prompts[position], self.output_tokens[position])
+            for position in range(len(pass_.doc_ids))
         ]
 
-    def pace(self, plan: Pass) -> Pace | None:
+    def pace(self, pass_: Pass) -> Pace | None:
         """The trace's own times."""
         return None if self.times_s is None else OpenLoop(self.times_s)
 

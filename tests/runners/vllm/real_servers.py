@@ -155,7 +155,7 @@ def served(mark: str, model: Path, folder: Path, key: str) -> Iterator[dict[str,
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Whatever came before: the keepers stop the servers when it is gone."""
+    """Whatever came before: the supervisors stop the servers when it is gone."""
     process.kill()
     process.wait()
     if process.stdout is not None:

@@ -56,7 +56,7 @@ class PlannedReading:
         return sum(tokens.device for tokens in chain.from_iterable(self.passes))
 
 
-class Study(ABC):
+class PlannedWorkload(ABC):
     """A workload under a profile.
 
     Attributes:
@@ -111,7 +111,7 @@ class Study(ABC):
         """The most tokens of all passes that any order of eviction finds in the pool (Belady's optimum); ``None``: not known."""
 
 
-class BlockStudy(Study):
+class BlockWorkload(PlannedWorkload):
     """Under a profile that keeps blocks and chunks."""
 
     def __init__(self, device: DeviceRules, host: HostRules, workload: Workload, block_size: int, chunk_tokens: int) -> None:
@@ -120,29 +120,29 @@ class BlockStudy(Study):
         self.device_policy, self.host_policy = device.policy, host.policy
 
     def read(self, pool: int, host: int | None) -> PlannedReading:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         simulator = self._cold(pool, host)
         passes = tuple(tuple(simulator.run(footprint) for _, footprint in item.requests) for item in self.passes)
         return PlannedReading(passes, simulator.exact)
 
     @property
     def smallest_pool(self) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         return max(self._blocks(footprint) for footprint in self.footprints) + self._device.reserved_blocks
 
     @property
     def roomy_pool(self) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         return sum(self._blocks(footprint) for footprint in self.footprints) + self._device.reserved_blocks
 
     @property
     def roomy_host(self) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         stored = set(chain.from_iterable(self._stored(footprint) for footprint in self.footprints))
         return chunks_to_hold(len(stored), self._host) if stored else 0
 
     def documents_in(self, pool: int) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         requests, simulator = self.passes[0].requests, self._cold(pool, None)
         for _, footprint in requests:
             simulator.run(footprint)
@@ -150,7 +150,7 @@ class BlockStudy(Study):
         return len({document for document, blocks in findable if simulator.held(blocks) == len(blocks)})
 
     def best_hits(self, pool: int) -> int:
-        """See :class:`Study`. A request leaves more blocks than it could find: its last one, and its output's."""
+        """See :class:`PlannedWorkload`. A request leaves more blocks than it could find: its last one, and its output's."""
         wanted = [self._cacheable(footprint) for footprint in self.footprints]
         hits, room = 0, pool - self._device.reserved_blocks
         held = make_policy("belady", room, wanted)
@@ -177,7 +177,7 @@ class BlockStudy(Study):
         return footprint.chunks[: (footprint.kv_tokens if self._host.stores_output else footprint.prompt_tokens) // self.chunk]
 
 
-class DocumentStudy(Study):
+class DocumentWorkload(PlannedWorkload):
     """Under the published measurement's own model, to the token."""
 
     def __init__(self, workload: Workload) -> None:
@@ -185,7 +185,7 @@ class DocumentStudy(Study):
         self._sizes = {document: footprint.prompt_tokens for item in self.passes for document, footprint in item.requests}
 
     def read(self, pool: int, host: int | None) -> PlannedReading:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         simulator = DocumentSimulator(CacheSizes(pool, 1, host))
         passes = tuple(
             tuple(simulator.read(range(footprint.prompt_tokens), 0, document) for document, footprint in item.requests)
@@ -195,21 +195,21 @@ class DocumentStudy(Study):
 
     @property
     def smallest_pool(self) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         return max(self._sizes.values())
 
     @property
     def roomy_pool(self) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         return sum(self._sizes.values())
 
     @property
     def roomy_host(self) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         return sum(self._sizes.values())
 
     def documents_in(self, pool: int) -> int:
-        """See :class:`Study`."""
+        """See :class:`PlannedWorkload`."""
         documents: set[int] = set()
         for document, _ in reversed(self.passes[0].requests):
             if sum(self._sizes[held] for held in documents | {document}) > pool:
@@ -218,14 +218,14 @@ class DocumentStudy(Study):
         return len(documents)
 
     def best_hits(self, pool: int) -> None:
-        """Not known where documents differ in length; see :class:`Study`."""
+        """Not known where documents differ in length; see :class:`PlannedWorkload`."""
 
 
-def make_study(profile: Profile, workload: Workload, block_size: int, chunk_tokens: int) -> Study:
-    """The study of a workload; the sizes mean nothing where whole documents are kept."""
+def plan_workload(profile: Profile, workload: Workload, block_size: int, chunk_tokens: int) -> PlannedWorkload:
+    """A workload under a profile; the sizes mean nothing where whole documents are kept."""
     if profile.device is None or profile.host is None:
-        return DocumentStudy(workload)
-    return BlockStudy(profile.device, profile.host, workload, block_size, chunk_tokens)
+        return DocumentWorkload(workload)
+    return BlockWorkload(profile.device, profile.host, workload, block_size, chunk_tokens)
 
 
 def _prepare(workload: Workload, block_size: int | None, chunk_tokens: int | None) -> list[PlannedPass]:

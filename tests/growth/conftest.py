@@ -11,6 +11,6 @@ from tests.growth.additions import grown
 
 @pytest.fixture
 def additions() -> Iterator[None]:
-    """There is an experiment ``dialogue``, a metric ``second_hits``, a policy ``fifo`` and an endpoint ``signed``."""
+    """There is an experiment ``dialogue``, a metric ``second_hits``, a policy ``fifo``, an endpoint ``signed``, a format ``said``."""
     with grown():
         yield

@@ -44,8 +44,8 @@ class Dialogue:
     part: tuple[Pass, str, int] = (Pass("", 0, []), "", 0)
     needs_answers = True
 
-    def requests(self, arm: str, repeat: int, plan: Pass) -> Dialogue:
-        return replace(self, part=(plan, arm, repeat))
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> Dialogue:
+        return replace(self, part=(pass_, arm, repeat))
 
     @property
     def first(self) -> list[Request]:
@@ -60,7 +60,7 @@ class Dialogue:
         key = request_key(*self.part, turn * self.config.talks + talk, talk, turn)
         return Request(key, said + Draws(self.config.seed, "dialogue", talk, turn).integers(new, 0, self.vocab), self.config.answer)
 
-    def pace(self, plan: Pass) -> None:
+    def pace(self, pass_: Pass) -> None:
         return None
 
     def sizes(self) -> list[Size]:

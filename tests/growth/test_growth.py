@@ -161,6 +161,18 @@ def test_table_sentence_and_metric_are_in_what_programs_read(tmp_path: Path, cap
     assert [float(line["second_hits"]) for line in lines] == [12 / 17, 12 / 17, 16 / 17, 16 / 17]
 
 
+def test_a_format_shows_one_run_and_several_and_stands_in_help(tmp_path: Path, capsys: Captured) -> None:
+    for name, pool in (("ample", AMPLE), ("short", SHORT)):
+        simulated(tmp_path / name, *pool)
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "ample"), "--format", "said"]) == 0
+    assert capsys.readouterr().out == "Second turns found 24 of their 34 tokens.\n"
+    assert main(["report", str(tmp_path / "ample"), str(tmp_path / "short"), "--format", "said"]) == 0
+    assert capsys.readouterr().out == "256: 1\n32: 1\n"
+    assert main(["report", "--help"]) == 0
+    assert "said (the sentences alone)" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_run_of_an_experiment_without_turns_has_no_such_figure(tmp_path: Path, capsys: Captured) -> None:
     words = ["run", "cyclic", "--runner", "simulator", "--docs", "2", "--doc-tokens", "40", "--quiet", "--out", str(tmp_path / "run")]
     assert main([*words, "--json"]) == 0

@@ -399,11 +399,16 @@ def test_requests_of_others_end_a_run_with_exit_code_4(servers: dict[str, Served
     thread.start()
     try:
         assert answered.wait(120)
-        assert attach(servers, tmp_path / "run", "--docs", "2", "--doc-tokens", "300", arms=("none",)) == 4
+        assert attach(servers, tmp_path / "run", "--docs", "2", "--doc-tokens", "1200", arms=("none",)) == 4
     finally:
         over.set()
         thread.join()
-    assert "foreign traffic: in pass sequential of arm none, repeat 0, the server counted " in capsys.readouterr().err
+    found = re.search(
+        r"foreign traffic: (?:in|before) pass \w+ of arm none, repeat 0, the server counted (\d+) requests and (\d+) prompt tokens",
+        capsys.readouterr().err,
+    )
+    assert found is not None
+    assert int(found[2]) > 0
     run = read_run(tmp_path / "run")
     assert (run.manifest["status"], len(run.requests)) == ("invalid", 6)
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from kvbench.config.run import RunConfig
 from kvbench.config.settings import given_or
-from kvbench.experiments.cyclic.controls import control_configs
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions
-from kvbench.experiments.cyclic.workload import Cyclic, make_cyclic
 from kvbench.experiments.experiment import Experiment, RunnerFacts
+from kvbench.experiments.workload import Workload
 
 AUTO_RATIO = 2.3
 """Working set ÷ device pool where documents are made to fit a server: that of the published measurement."""
@@ -29,8 +28,10 @@ class CyclicExperiment(Experiment[CyclicOptions]):
     reading = "kvbench.experiments.cyclic.reading"
     options = CyclicOptions
 
-    def make_workload(self, config: CyclicOptions, facts: RunnerFacts) -> Cyclic:
+    def make_workload(self, config: CyclicOptions, facts: RunnerFacts) -> Workload:
         """The documents, as many as are asked for; on a server as many as exceed its pool."""
+        from kvbench.experiments.cyclic.workload import make_cyclic  # late: help knows every experiment and makes no workload
+
         docs = given_or(config.docs, DEFAULT_DOCS)
         if config.docs == "auto" and config.runner == "vllm":
             docs = math.ceil(AUTO_RATIO * facts.capacity.tokens / config.doc_tokens)
@@ -38,6 +39,8 @@ class CyclicExperiment(Experiment[CyclicOptions]):
 
     def controls(self, config: CyclicOptions, manifest: Mapping[str, Any]) -> Mapping[str, RunConfig]:
         """Two runs in which no tier can help, if they were asked for."""
+        from kvbench.experiments.cyclic.controls import control_configs  # late: as above
+
         return control_configs(config, manifest) if config.controls else {}
 
 

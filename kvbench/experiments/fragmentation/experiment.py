@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvbench.experiments.experiment import Experiment, RunnerFacts
 from kvbench.experiments.fragmentation.options import FragmentationOptions
-from kvbench.experiments.fragmentation.workload import Fragmentation, make_fragmentation
+from kvbench.experiments.workload import Workload
 
 
 class FragmentationExperiment(Experiment[FragmentationOptions]):
@@ -19,8 +19,10 @@ class FragmentationExperiment(Experiment[FragmentationOptions]):
     reading = "kvbench.experiments.fragmentation.reading"
     options = FragmentationOptions
 
-    def make_workload(self, config: FragmentationOptions, facts: RunnerFacts) -> Fragmentation:
+    def make_workload(self, config: FragmentationOptions, facts: RunnerFacts) -> Workload:
         """The requests, all there at the start."""
+        from kvbench.experiments.fragmentation.workload import make_fragmentation  # late: help knows every experiment and makes no workload
+
         return make_fragmentation(config, facts.vocab)
 
 

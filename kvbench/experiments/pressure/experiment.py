@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvbench.experiments.experiment import Experiment, RunnerFacts
 from kvbench.experiments.pressure.options import PressureOptions
-from kvbench.experiments.pressure.workload import Pressure, make_pressure
+from kvbench.experiments.workload import Workload
 
 
 class PressureExperiment(Experiment[PressureOptions]):
@@ -19,8 +19,10 @@ class PressureExperiment(Experiment[PressureOptions]):
     reading = "kvbench.experiments.pressure.reading"
     options = PressureOptions
 
-    def make_workload(self, config: PressureOptions, facts: RunnerFacts) -> Pressure:
+    def make_workload(self, config: PressureOptions, facts: RunnerFacts) -> Workload:
         """The requests, all there at the start."""
+        from kvbench.experiments.pressure.workload import make_pressure  # late: help knows every experiment and makes no workload
+
         return make_pressure(config, facts.vocab, facts.capacity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvbench.experiments.experiment import Experiment, RunnerFacts
 from kvbench.experiments.sharing.options import SharingOptions
-from kvbench.experiments.sharing.workload import Sharing, make_sharing
+from kvbench.experiments.workload import Workload
 
 
 class SharingExperiment(Experiment[SharingOptions]):
@@ -19,8 +19,10 @@ class SharingExperiment(Experiment[SharingOptions]):
     reading = "kvbench.experiments.sharing.reading"
     options = SharingOptions
 
-    def make_workload(self, config: SharingOptions, facts: RunnerFacts) -> Sharing:
+    def make_workload(self, config: SharingOptions, facts: RunnerFacts) -> Workload:
         """The prompts of both passes."""
+        from kvbench.experiments.sharing.workload import make_sharing  # late: help knows every experiment and makes no workload
+
         return make_sharing(config, facts.vocab)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvbench.experiments.experiment import Experiment, RunnerFacts
 from kvbench.experiments.trace.options import TraceOptions
-from kvbench.experiments.trace.workload import TraceReplay, make_trace
+from kvbench.experiments.workload import Workload
 
 
 class TraceExperiment(Experiment[TraceOptions]):
@@ -19,8 +19,10 @@ class TraceExperiment(Experiment[TraceOptions]):
     reading = "kvbench.experiments.trace.reading"
     options = TraceOptions
 
-    def make_workload(self, config: TraceOptions, facts: RunnerFacts) -> TraceReplay:
+    def make_workload(self, config: TraceOptions, facts: RunnerFacts) -> Workload:
         """The trace's requests."""
+        from kvbench.experiments.trace.workload import make_trace  # late: help knows every experiment and makes no workload
+
         return make_trace(config, facts.vocab, facts.tokenizer)
 
 

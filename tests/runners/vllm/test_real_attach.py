@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
@@ -301,11 +302,16 @@ def test_a_run_shows_preemptions_by_the_counters_and_stalls_by_the_stream(
 ) -> None:
     workload = ["--docs", "10", "--doc-tokens", "250", "--question-tokens", "0", "--output-tokens", "120", "--concurrency", "10"]
     assert attach(servers, tmp_path / "run", "--passes", "sequential", *workload, arms=("none",)) == 0, capsys.readouterr().err
-    found = stalls_of(read_run(tmp_path / "run"), "none")
+    measured = read_run(tmp_path / "run")
+    found = stalls_of(measured, "none")
     assert found is not None
     assert found.preemptions is not None
     assert found.preemptions > 0
-    assert found.stalls <= found.preemptions
+    long = []  # how many there are depends on who else uses the machine; which they are does not
+    for line in measured.requests:
+        gaps = [after - before for before, after in pairwise(line["token_times_s"])]
+        long += [1e3 * gap for gap in gaps if gap > 50 * median(gaps)]
+    assert (found.stalls, found.longest_ms) == (len(long), max(long, default=None))
     assert f"Preemptions on none: {found.preemptions};" in capsys.readouterr().out
 
 

@@ -139,11 +139,6 @@ def judge(logs: npt.NDArray[np.float64]) -> Verdict:
     return Verdict.NOISE if gains.mean() > least else Verdict.NO_GAIN
 
 
-def _noise(logs: npt.NDArray[np.float64]) -> float | None:
-    """Two standard errors of the mean difference of both columns; ``None``: one repeat."""
-    return None if len(logs) < 2 else float(2 * np.sqrt(logs.var(axis=0, ddof=1).sum() / len(logs)))
-
-
 def _from_host(control: RunView, arm: str) -> int | None:
     """Tokens that the tier gave in all passes of a repeat; ``None`` where any are unknown."""
     total = 0

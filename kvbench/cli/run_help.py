@@ -24,7 +24,7 @@ SELDOM = frozenset({"ray", "per_document", "quiet"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What help was asked for: an experiment, a runner, everything; ``None``: not named."""
+    """What help was asked for: an experiment, a runner, everything. ``None``: not named, or no name of one."""
 
     experiment: str | None
     runner: str | None

@@ -17,7 +17,6 @@ from kvbench.runners.registry import RUNNERS
 
 COMMAND = "kvbench run"
 
-
 _composed: dict[tuple[type[RunConfig], type[RunConfig]], type[RunConfig]] = {}
 
 

@@ -1,4 +1,4 @@
-"""What the simulator foresees of a run, pass by pass."""
+"""What the simulator predicts of a run, pass by pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HALF = ("bfloat16", "float16")
 
 
 class PassPredictor:
-    """Of one arm and repeat; cold, as its runner is."""
+    """Predicts the passes of one arm and repeat in their order, from cold caches, as its runner starts."""
 
     def __init__(self, config: RunConfig, backend: Backend, arm: ColdStart) -> None:
         profile, pool = backend.profile(arm.arm), backend.capacity

@@ -18,7 +18,7 @@ BLOCK = 16
 
 
 class Facts:
-    """What predictor asks of a backend."""
+    """What the predictor asks of a backend."""
 
     capacity = DeviceCapacity(640, BLOCK)
     chunk_tokens = 256

@@ -49,9 +49,8 @@ def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = 
         UsageError: it is no address, a header cannot be sent, or the variable holds no key.
         RunFailed: nobody answers, or not as vLLM does.
     """
-    from kvbench.runners.http.address import Address
+    from kvbench.runners.http.address import Address, authorised, request_headers, split_login
     from kvbench.runners.http.admin_api import open_client
-    from kvbench.runners.http.credentials import authorised, request_headers, split_login
     from kvbench.runners.servers.kinds.kind import KINDS
 
     address = url.rstrip("/").removesuffix("/v1").removesuffix("/metrics")

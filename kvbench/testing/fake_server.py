@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
 from kvbench.errors import UsageError
-from kvbench.runners.http.event_loop import new_event_loop
+from kvbench.runners.http.process import new_event_loop
 from kvbench.testing.fake_connection import FakeConnection
 from kvbench.testing.fake_script import FAULTS, Script
 from kvbench.testing.fake_state import FakeState

@@ -34,14 +34,16 @@ def call(client: httpx.Client, method: str, url: str) -> httpx.Response:
     return answer
 
 
-def get_object(client: httpx.Client, url: str) -> dict[str, Any]:
-    """The JSON object at a URL; fails as :func:`call` does, and where it is no object."""
-    return _object(call(client, "GET", url), url)
-
-
-def post_object(client: httpx.Client, url: str) -> dict[str, Any]:
-    """The JSON object that an empty POST is answered with; fails as :func:`call` does, and where it is no object."""
-    return _object(call(client, "POST", url), url)
+def call_for_object(client: httpx.Client, method: str, url: str) -> dict[str, Any]:
+    """The JSON object that is answered; fails as :func:`call` does, and where it is no object."""
+    answer = call(client, method, url)
+    try:
+        content = answer.json()
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise RunFailed(f"{mask_login(url)}: answered something that is no JSON object")
+    return content
 
 
 def _remedy(answer: httpx.Response) -> str:
@@ -52,13 +54,3 @@ def _remedy(answer: httpx.Response) -> str:
         place = mask_login(answer.headers["location"].partition("?")[0])
         return f"; it sends on to {place}, where kvbench does not follow: give the address there"
     return ""
-
-
-def _object(answer: httpx.Response, url: str) -> dict[str, Any]:
-    try:
-        content = answer.json()
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise RunFailed(f"{mask_login(url)}: answered something that is no JSON object")
-    return content

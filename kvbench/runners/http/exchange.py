@@ -182,9 +182,8 @@ class AnswerReader:
         """What is wrong with an answer that HTTP calls whole."""
         if self._status != 200:
             return Failure("http_status", f"HTTP {self._status}: {self._endpoint.read_error(self._error_body)}")
-        words = (
-            "" if self._times else f"; it begins with: {self._endpoint.read_error(self._beginning)}"
-        )  # a page, or an error that is no event
+        # A page, or an error that is no event.
+        words = "" if self._times else f"; it begins with: {self._endpoint.read_error(self._beginning)}"
         if self._events.unfinished:
             return Failure("bad_event", f"the stream ends within an event{words}")
         if not self._done:
@@ -198,12 +197,6 @@ class AnswerReader:
         if output_tokens != self.request.output_tokens:
             return Failure("wrong_length", f"{_tokens(output_tokens)}, asked for {self.request.output_tokens}")
         return None
-
-
-def not_sent(scheduled_s: float, now_s: float, reason: str) -> Exchange:
-    """The record of a request that was never sent."""
-    error = RequestError("not_sent", reason)
-    return Exchange(scheduled_s, None, now_s, [], [], 0, None, None, None, error)
 
 
 def _tokens(count: int | None) -> str:

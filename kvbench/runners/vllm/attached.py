@@ -16,10 +16,9 @@ from kvbench.config.secrets import mask_value
 from kvbench.config.vllm import VllmOptions
 from kvbench.errors import UsageError
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
-from kvbench.runners.http.address import Address
+from kvbench.runners.http.address import Address, authorised, request_headers, split_login
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
-from kvbench.runners.http.credentials import authorised, request_headers, split_login
 from kvbench.runners.servers.kinds.kind import ServedModel
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.model_facts import ModelFacts, read_facts

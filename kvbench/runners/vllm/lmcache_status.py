@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from kvbench.errors import RunFailed
-from kvbench.runners.http.admin_api import get_object, post_object
+from kvbench.runners.http.admin_api import call_for_object
 
 POLL_S = 0.05
 
@@ -49,7 +49,7 @@ def read_status(client: httpx.Client, url: str) -> LMCacheStatus:
         RunFailed: it does not answer, or not as LMCache 0.5 does.
     """
     try:
-        status: dict[str, Any] = get_object(client, f"{url}/status")
+        status: dict[str, Any] = call_for_object(client, "GET", f"{url}/status")
         storage = status["storage_manager"]
         tiers, stores = list(storage["l1_managers"].values()), list(storage["store_controllers"].values())
         prefetch = storage["prefetch_controller"]
@@ -98,7 +98,7 @@ def clear(client: httpx.Client, url: str) -> None:
     Raises:
         RunFailed: it refused, or objects are left.
     """
-    answer = post_object(client, f"{url}/cache/clear")
+    answer = call_for_object(client, "POST", f"{url}/cache/clear")
     if answer.get("status") != "ok":
         raise RunFailed(f"{url}/cache/clear did not clear ({answer})")
     left = read_status(client, url).chunks

@@ -115,7 +115,7 @@ class VllmRunner:
         if load.gave_up is not None:
             raise RunFailed(load.gave_up)
         after = last if alone else self._quiesce.after(*answered)
-        return self._totals(before, after, load.lag.samples_s, failed)
+        return self._totals(before, after, load.lags_s, failed)
 
     def take_events(self) -> list[dict[str, object]]:
         """A server tells no events."""

@@ -10,7 +10,7 @@ from prometheus_client.samples import Sample
 
 from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
-from kvbench.runners.http.admin_api import get_object, post_object
+from kvbench.runners.http.admin_api import call_for_object
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
 from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
 
@@ -96,12 +96,12 @@ def served_model(client: httpx.Client, url: str) -> ServedModel:
         RunFailed: it does not answer, or serves no model.
     """
     try:
-        model = get_object(client, f"{url}/v1/models")["data"][0]
+        model = call_for_object(client, "GET", f"{url}/v1/models")["data"][0]
         name = str(model["id"])
     except (LookupError, TypeError):
         raise RunFailed(f"{mask_login(url)}/v1/models names no model; is this a vLLM server?") from None
     try:
-        version = get_object(client, f"{url}/version")["version"]
+        version = call_for_object(client, "GET", f"{url}/version")["version"]
     except (RunFailed, LookupError):
         version = None
     root, longest = model.get("root"), model.get("max_model_len")  # other servers than vLLM may mean something else by them
@@ -120,7 +120,7 @@ def reset_prefix_cache(client: httpx.Client, url: str) -> None:
         RunFailed: it refused, which it says in a 200 too; or it was not started with ``VLLM_SERVER_DEV_MODE=1``.
     """
     try:
-        answer = post_object(client, f"{url}/reset_prefix_cache")
+        answer = call_for_object(client, "POST", f"{url}/reset_prefix_cache")
     except RunFailed as error:
         if "answered 404" not in str(error):
             raise

@@ -121,11 +121,9 @@ def _describe(servers: ArmServers, folder: Path) -> str:
     """Addresses, sizes, and what to copy."""
     from kvbench.runners.http.admin_api import open_client
     from kvbench.runners.servers.kinds.vllm import KIND
-    from kvbench.runners.vllm.launch_display import shell_line
     from kvbench.runners.vllm.tiers import TIERS
 
-    with open_client() as client:
-        client.headers.update(servers.headers)
+    with open_client(servers.headers) as client:
         model, capacity = KIND.served_model(client, servers.url), KIND.scrape(client, servers.url).capacity
     lines = [f"vLLM {model.version or '–'}, arm {servers.tier} ({TIERS[servers.tier].describes})"]
     lines.append(f"Address:   {servers.url}/v1, model {model.name}")
@@ -137,5 +135,5 @@ def _describe(servers: ArmServers, folder: Path) -> str:
         lines.append(f"Longest:   {model.max_tokens:,} tokens, prompt and output together")
     lines += [f"Logs:      {folder}", "", "To start the same without kvbench, in this order, each in a shell of its own:", ""]
     launches = [servers.lmcache_launch, servers.vllm_launch]
-    lines += [word for launch in launches if launch is not None for word in (shell_line(launch), "")]
+    lines += [word for launch in launches if launch is not None for word in (launch.shell_line(), "")]
     return "\n".join([*lines, "Ctrl-C stops it.", ""])

@@ -64,8 +64,7 @@ def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = 
     if sent and "@" not in address:  # an address with half a login is refused below, and nothing of it shown
         Address(address, sent)  # refuses what HTTP cannot carry
     kind = KINDS["vllm"]
-    with open_client() as client:
-        client.headers.update(sent)
+    with open_client(sent) as client:
         capacity = kind.scrape(client, address).capacity
         served = kind.served_model(client, address)
     if capacity is None or min(capacity.block_size, capacity.blocks) < 1:

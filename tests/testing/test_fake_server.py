@@ -14,10 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from kvbench.runners.servers.counters import difference
+from kvbench.runners.servers.counters import ReportedPool, difference
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.servers.metric_names import ReportedPool
-from kvbench.runners.vllm.lmcache_status import await_stores, read_status
+from kvbench.runners.vllm.lmcache import await_stores, read_status
 from kvbench.testing.fake_counters import COUNTERS, GAUGES, LABELLED
 from kvbench.testing.fake_script import FAULTS, Script
 from kvbench.testing.fake_server import FakeServer, main, serving

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -11,9 +12,9 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 
 
-def open_client(timeout_s: float = 10.0) -> httpx.Client:
+def open_client(headers: Mapping[str, str] | None = None) -> httpx.Client:
     """A client that goes straight to the server, whatever proxies the environment names. It trusts whom the timed one does."""
-    return httpx.Client(timeout=timeout_s, trust_env=False, verify=ssl.create_default_context())
+    return httpx.Client(headers=headers, timeout=10.0, trust_env=False, verify=ssl.create_default_context())
 
 
 def call(client: httpx.Client, method: str, url: str) -> httpx.Response:

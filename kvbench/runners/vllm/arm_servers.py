@@ -18,11 +18,9 @@ from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.servers.log_reason import find_trouble
 from kvbench.runners.servers.server import ServerProcess, ServerSpec, free_ports
 from kvbench.runners.vllm.installation import Installation
-from kvbench.runners.vllm.launch_display import describe_launch
-from kvbench.runners.vllm.lmcache_status import read_status
-from kvbench.runners.vllm.metric_names import SOCKETS
+from kvbench.runners.vllm.lmcache import read_status
 from kvbench.runners.vllm.options import ServerOptions
-from kvbench.runners.vllm.tiers import TIERS, Launch, Ports, lmcache_launch, redis_address, vllm_launch
+from kvbench.runners.vllm.tiers import SOCKETS, TIERS, Launch, Ports, lmcache_launch, redis_address, vllm_launch
 
 LONGEST_FOLDER = 49
 """Of temporary files, in characters: with a folder in it and a socket's own name, 103 is the least that systems allow."""
@@ -123,6 +121,14 @@ class ArmServers:
             if server is not None:
                 server.check_alive()
 
+    def why_dead(self) -> str | None:
+        """Why the servers cannot answer any more; ``None`` while they run."""
+        try:
+            self.check_alive()
+        except RunFailed as error:
+            return str(error)
+        return None
+
     def tier_trouble(self) -> str | None:
         """What the logs of healthy servers say against the tier; ``None`` where they say nothing. Read it when a tier never hits."""
         return find_trouble(self._log, self._lmcache_log)
@@ -136,7 +142,7 @@ class ArmServers:
         servers = {"vllm": (self.vllm_launch, self._log)}
         if self.lmcache_launch is not None:
             servers["lmcache"] = (self.lmcache_launch, self._lmcache_log)
-        return {name: {**describe_launch(launch), "log": log.name} for name, (launch, log) in servers.items()}
+        return {name: {**launch.describe(), "log": log.name} for name, (launch, log) in servers.items()}
 
     def __enter__(self) -> Self:
         self.start()

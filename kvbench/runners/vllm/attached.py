@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from kvbench.config.secrets import mask_value
 from kvbench.config.vllm import VllmOptions
 from kvbench.errors import UsageError
@@ -62,7 +60,7 @@ class AttachedBackend:
         served, pools = {}, {}
         for arm, server in self._servers.items():
             note(f"asking {server.url}")
-            with _open(server) as http:
+            with open_client(server.headers) as http:
                 served[arm], pools[arm] = KIND.served_model(http, server.url), KIND.read_pool(http, server.url)
         _require_same("model", {arm: model.name for arm, model in served.items()})
         self._served: ServedModel = served[config.arms[0]]
@@ -147,33 +145,21 @@ class AttachedBackend:
         """
         server = self._servers[arm.arm]
         with ExitStack() as stack:
-            runner = self._runner(server, stack.enter_context(_open(server)), arm, clock)
-            runner.owns(stack.pop_all().close)
-        return runner
+            http = stack.enter_context(open_client(server.headers))
+            config, name, salt = self._config, self._served.name, f"{self.nonce}-{arm.repeat}"
+            patience, ids = Patience(config.request_timeout), config.compares_outputs
+            client = Client(server.url, name, clock, server.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
+            self._note(f"warming up arm {arm.arm}")
+            warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, config.in_flight)
+            if config.allow_reset:
+                empty(http, server.url, None)
+            quiesce = Quiesce(http, server.url, None, self.chunk_tokens, None, STORES_S)
+            own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
+            described = {"command": None, "url": server.url} | own_pool
+            return VllmRunner(client, quiesce, arm.setup.tier != "none", described, None, stack.pop_all())
 
     def close(self) -> None:
         """Nothing of the servers is ours."""
-
-    def _runner(self, server: Attached, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        salt, ids = f"{self.nonce}-{arm.repeat}", self._config.compares_outputs
-        patience = Patience(self._config.request_timeout)
-        client = Client(
-            server.url, self._served.name, clock, server.headers, patience, token_ids=ids, cache_salt=salt, endpoint=self._config.endpoint
-        )
-        self._note(f"warming up arm {arm.arm}")
-        warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.in_flight)
-        if self._config.allow_reset:
-            empty(http, server.url, None)
-        quiesce = Quiesce(http, server.url, None, self.chunk_tokens, None, STORES_S)
-        own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
-        described = {"command": None, "url": server.url} | own_pool
-        return VllmRunner(client, quiesce, arm.setup.tier != "none", described, None)
-
-
-def _open(server: Attached) -> httpx.Client:
-    http = open_client()
-    http.headers.update(server.headers)
-    return http
 
 
 def _servers(config: VllmOptions) -> dict[str, Attached]:

@@ -6,11 +6,9 @@ import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 from kvbench.config.vllm import VllmOptions
@@ -22,12 +20,12 @@ from kvbench.runners.servers.kinds.kind import ServedModel
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
-from kvbench.runners.vllm.metric_names import KNOWN_LMCACHE, LMCACHE_WATERMARK
+from kvbench.runners.vllm.lmcache import KNOWN_LMCACHE
 from kvbench.runners.vllm.model_facts import read_facts
 from kvbench.runners.vllm.options import ServerOptions, parse_environment
 from kvbench.runners.vllm.quiesce import Quiesce
-from kvbench.runners.vllm.runner import VllmRunner, Watch
-from kvbench.runners.vllm.tiers import GIB, TIERS, host_gib_for
+from kvbench.runners.vllm.runner import VllmRunner
+from kvbench.runners.vllm.tiers import GIB, LMCACHE_WATERMARK, TIERS, host_gib_for
 from kvbench.runners.vllm.tiny_model import resolve_model
 from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
 
@@ -149,33 +147,26 @@ class VllmBackend:
         with ExitStack() as stack:
             servers = self._take_spare(arm) or self._started(arm.setup, arm.repeat)
             stack.callback(servers.stop)
-            http = stack.enter_context(open_client())
-            http.headers.update(servers.headers)
-            runner = self._runner(servers, http, arm, clock)
-            runner.owns(stack.pop_all().close)
-        return runner
+            http = stack.enter_context(open_client(servers.headers))
+            pool, asked = KIND.read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
+            if pool != DeviceCapacity(asked, self.capacity.block_size):
+                raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
+            salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
+            name, config = KIND.served_model(http, servers.url).name, self._config
+            patience, ids = Patience(config.request_timeout), config.compares_outputs
+            client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
+            self._note(f"warming up arm {arm.arm}")
+            warm_up(client, "started", self.vocab, self._warm_up_tokens, config.in_flight)
+            empty(http, servers.url, servers.lmcache_url)
+            chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
+            quiesce = Quiesce(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
+            described = {"command": servers.describe(), "cache_salt": salt}
+            return VllmRunner(client, quiesce, arm.setup.tier != "none", described, servers, stack.pop_all())
 
     def close(self) -> None:
         """Stop the server that told the capacity, if no arm took it."""
         if self._spare is not None:
             self._spare.stop()
-
-    def _runner(self, servers: ArmServers, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        pool, asked = KIND.read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
-        if pool != DeviceCapacity(asked, self.capacity.block_size):
-            raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
-        name = KIND.served_model(http, servers.url).name
-        salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
-        patience, ids = Patience(self._config.request_timeout), self._config.compares_outputs
-        client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=self._config.endpoint)
-        self._note(f"warming up arm {arm.arm}")
-        warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.in_flight)
-        empty(http, servers.url, servers.lmcache_url)
-        chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
-        quiesce = Quiesce(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
-        described = {"command": servers.describe(), "cache_salt": salt}
-        watch = Watch(partial(_why_dead, servers), servers.tier_trouble)
-        return VllmRunner(client, quiesce, arm.setup.tier != "none", described, watch)
 
     def _find_capacity(self) -> DeviceCapacity:
         """The pool: told to the server, or read from one, which the first arm then uses if it has no tier."""
@@ -184,8 +175,7 @@ class VllmBackend:
             return DeviceCapacity(options.blocks * options.block_size, options.block_size)
         self._spare = self._started(ArmSetup("none"), 0)
         try:
-            with open_client() as http:
-                http.headers.update(self._spare.headers)
+            with open_client(self._spare.headers) as http:
                 self._served = KIND.served_model(http, self._spare.url)
                 return KIND.read_pool(http, self._spare.url)
         except BaseException:  # nobody can close a backend that was never made
@@ -236,11 +226,3 @@ class VllmBackend:
             environment=parse_environment(config.env),
             startup_s=config.startup_timeout,
         )
-
-
-def _why_dead(servers: ArmServers) -> str | None:
-    try:
-        servers.check_alive()
-    except RunFailed as error:
-        return str(error)
-    return None

@@ -9,7 +9,7 @@ from kvbench.errors import RunFailed, UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import KVSize, kv_size
 from kvbench.runners.vllm.installation import ask
-from kvbench.runners.vllm.metric_names import OFFLINE
+from kvbench.runners.vllm.tiers import OFFLINE
 
 _FIND = """
 import json, sys

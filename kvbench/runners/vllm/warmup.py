@@ -9,7 +9,7 @@ from kvbench.runners.base import ClosedLoop, ListSource, Request
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.vllm.lmcache_status import await_stores, clear
+from kvbench.runners.vllm.lmcache import await_stores, clear
 from kvbench.runs.records import RequestKey
 from kvbench.workloads.draws import Draws
 

@@ -11,9 +11,9 @@ import pytest
 from kvbench.errors import RunFailed
 from kvbench.runners.base import Clock, ClosedLoop, DeviceCapacity, ListSource
 from kvbench.runners.http.client import Client
+from kvbench.runners.servers.counters import MetricNames, ReportedPool, ServerMetric
 from kvbench.runners.servers.kinds.kind import KINDS, ServerKind, TokensByTier
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runs.records import RequestRecord

@@ -19,8 +19,8 @@ from kvbench.errors import KvbenchError, RunFailed, UsageError
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, inspect
-from kvbench.runners.vllm.metric_names import SOCKETS
 from kvbench.runners.vllm.options import ServerOptions
+from kvbench.runners.vllm.tiers import SOCKETS
 from tests.runners.servers.lives import MARK, all_gone, fake_python
 
 

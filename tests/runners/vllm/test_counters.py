@@ -8,12 +8,11 @@ import httpx
 import pytest
 
 from kvbench.errors import RunFailed
-from kvbench.runners.servers.counters import Scrape, difference
+from kvbench.runners.servers.counters import MetricNames, ReportedPool, Scrape, difference
 from kvbench.runners.servers.counters import parse as parse_as
 from kvbench.runners.servers.kinds.kind import ServedModel, TokensByTier
 from kvbench.runners.servers.kinds.vllm import KIND, contradiction, served_model, tokens_by_tier
-from kvbench.runners.servers.metric_names import MetricNames, ReportedPool
-from kvbench.runners.vllm.metric_names import LMCACHE as LMCACHE_NAMES
+from kvbench.runners.vllm.lmcache import LMCACHE as LMCACHE_NAMES
 
 DATA = Path(__file__).parent / "data"
 VLLM = (DATA / "metrics-vllm-0.32.0.txt").read_text()

@@ -31,8 +31,7 @@ from kvbench.runners.servers.counters import scrape
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.servers.log_reason import find_trouble
 from kvbench.runners.vllm.installation import find_python, inspect
-from kvbench.runners.vllm.lmcache_status import await_stores, clear
-from kvbench.runners.vllm.metric_names import LMCACHE
+from kvbench.runners.vllm.lmcache import LMCACHE, await_stores, clear
 from kvbench.runs.records import RequestKey
 from kvbench.runs.run_folder import CONTROLS, Run, control_folder, read_run
 from kvbench.summary.summary import summarise

@@ -11,8 +11,7 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.registry.registry import Registry
 from kvbench.runners.base import DeviceCapacity
-from kvbench.runners.servers.counters import Scrape, scrape
-from kvbench.runners.servers.metric_names import MetricNames
+from kvbench.runners.servers.counters import MetricNames, Scrape, scrape
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from prometheus_client.samples import Sample
 from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import call_for_object
+from kvbench.runners.servers.counters import MetricNames, ReportedPool, ServerMetric
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
-from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
 
 VLLM_COUNTERS = MappingProxyType(
     {

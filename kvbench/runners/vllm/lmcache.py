@@ -1,4 +1,4 @@
-"""An LMCache server's own status, and its reset: whether stores have landed, and a tier that starts from nothing."""
+"""An LMCache server: what it calls what it counts, whether its stores have landed, and a tier that starts from nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,28 @@ import httpx
 
 from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import call_for_object
+from kvbench.runners.servers.counters import MetricNames, ServerMetric
+
+KNOWN_LMCACHE = "0.5"
+"""The version that the names here and in :mod:`kvbench.runners.vllm.tiers` were read from and tested with (0.5.6)."""
+
+LMCACHE = MetricNames(
+    {
+        "lmcache_lookups": ServerMetric("lmcache_mp_lookups_requests_total"),
+        "lmcache_asked_tokens": ServerMetric("lmcache_mp_lookup_requested_tokens_total"),
+        "lmcache_hit_tokens": ServerMetric("lmcache_mp_lookup_hit_tokens_total"),
+        "lmcache_hit_tokens_l1": ServerMetric("lmcache_mp_lookup_hit_l1_tokens_total"),
+        "lmcache_hit_tokens_l2": ServerMetric("lmcache_mp_lookup_hit_l2_tokens_total"),
+        "lmcache_chunks_written": ServerMetric("lmcache_mp_l1_write_chunks_total"),
+        "lmcache_chunks_read": ServerMetric("lmcache_mp_l1_read_chunks_total"),
+        "lmcache_chunks_evicted": ServerMetric("lmcache_mp_l1_evicted_chunks_total"),
+    }
+)
+"""Counters of an LMCache server (multi-process mode), on its HTTP port's ``/metrics``.
+
+Its hits include what the device held as well, as it is asked for the whole prompt: vLLM's ``external_hits`` is what was really loaded.
+A counter appears when it first counts, and LMCache publishes them from a queue: read them when :attr:`LMCacheStatus.quiet` holds.
+"""
 
 POLL_S = 0.05
 

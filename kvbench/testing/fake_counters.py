@@ -77,14 +77,10 @@ class Counters(Collector):
 
     def _all(self) -> Iterable[Metric]:
         labels, own = ("model_name", "engine"), (self._model, "0")
-        for name in GAUGES:
-            gauge = GaugeMetricFamily(f"vllm:{name}", name, labels=labels)
-            gauge.add_metric(own, self.values[name])
-            yield gauge
-        for name in COUNTERS:
-            counter = CounterMetricFamily(f"vllm:{name}", name, labels=labels)
-            counter.add_metric(own, self.values[name])
-            yield counter
+        for name in (*GAUGES, *COUNTERS):
+            family = (GaugeMetricFamily if name in GAUGES else CounterMetricFamily)(f"vllm:{name}", name, labels=labels)
+            family.add_metric(own, self.values[name])
+            yield family
         for name, (label, values) in LABELLED.items():
             counter = CounterMetricFamily(f"vllm:{name}", name, labels=(*labels, label))
             for value in values:

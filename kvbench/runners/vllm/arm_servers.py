@@ -70,29 +70,20 @@ class ArmServers:
         self._vllm: ServerProcess | None = None
         self._lmcache: ServerProcess | None = None
         free = free_ports(3)
-        self._ports = Ports(port or free[0], free[1], free[2])
+        ports = Ports(port or free[0], free[1], free[2])
+        self.url = f"http://127.0.0.1:{ports.vllm}"
+        """vLLM's address, without a slash at its end."""
+        self.headers = {} if options.api_key is None else {"Authorization": f"Bearer {options.api_key}"}
+        """What vLLM wants to see with every request: the key that it was told to ask for."""
+        self.lmcache_url = f"http://127.0.0.1:{ports.lmcache_http}" if level.server else None
+        """The address of LMCache's status, metrics and resets; ``None`` on an arm without an LMCache server."""
         self._log, self._lmcache_log = (folder / f"{kind}-{name or tier}-r{repeat}.log" for kind in ("server", "lmcache"))
-        self.vllm_launch: Launch = vllm_launch(tier, options, installation, self._ports)
+        self.vllm_launch: Launch = vllm_launch(tier, options, installation, ports)
         self._files = _own_folder(options.disk) if tier == "disk" else None
         if self._files is not None:
             self._options = options = replace(options, disk=self._files)
             self._stack.callback(shutil.rmtree, self._files, ignore_errors=True)
-        self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, self._ports)
-
-    @property
-    def url(self) -> str:
-        """vLLM's address, without a slash at its end."""
-        return f"http://127.0.0.1:{self._ports.vllm}"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What vLLM wants to see with every request: the key that it was told to ask for."""
-        return {} if self._options.api_key is None else {"Authorization": f"Bearer {self._options.api_key}"}
-
-    @property
-    def lmcache_url(self) -> str | None:
-        """The address of LMCache's status, metrics and resets; ``None`` on an arm without an LMCache server."""
-        return None if self.lmcache_launch is None else f"http://127.0.0.1:{self._ports.lmcache_http}"
+        self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, ports)
 
     @property
     def pid(self) -> int | None:

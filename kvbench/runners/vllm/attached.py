@@ -68,7 +68,9 @@ class AttachedBackend:
         alike = {arm: pool for arm, pool in pools.items() if arm != config.roomy_arm} or pools
         _require_same("pool", {arm: f"{pool.tokens} tokens in blocks of {pool.block_size}" for arm, pool in alike.items()})
         self.capacity: DeviceCapacity = next(iter(alike.values()))
-        self._facts = _find_facts(config, self._served)
+        self._facts = facts = _find_facts(config, self._served)
+        self.tokenizer = (Path(config.model) if facts is None else facts.folder) / "tokenizer.json"
+        self.bytes_per_token = None if facts is None else facts.bytes_per_token
         self._warm_up_tokens = 1
 
     @property
@@ -84,16 +86,6 @@ class AttachedBackend:
                 f"--url: the model {self._served.name} is no folder here, so its vocabulary is unknown; give --vocab N or --model FOLDER"
             )
         return found
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it is a folder here."""
-        return (Path(self._config.model) if self._facts is None else self._facts.folder) / "tokenizer.json"
-
-    @property
-    def bytes_per_token(self) -> int | None:
-        """KV bytes a token takes; ``None`` where the model is no folder here."""
-        return None if self._facts is None or self._facts.kv is None else self._facts.kv.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The profile ``vllm`` for the version it was read from. What a tier holds is not known, so only ``none`` is foreseen."""

@@ -55,27 +55,13 @@ class VllmBackend:
         self._installation.require(lmcache=any(TIERS[tier].lmcache for tier in config.tiers))
         note(f"finding {config.model}")
         model = resolve_model(config.model, self._installation.python)
-        self._facts = read_facts(model, config.dtype, self._installation.python)
+        self._facts = facts = read_facts(model, config.dtype, self._installation.python)
+        self.vocab, self.tokenizer, self.bytes_per_token = facts.vocab, facts.folder / "tokenizer.json", facts.bytes_per_token
         self._options = self._server_options(model)
         self._spare: ArmServers | None = None
         self._served: ServedModel | None = None
         self._warm_up_tokens = 1
         self.capacity = self._find_capacity()
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._facts.vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return self._facts.folder / "tokenizer.json"
-
-    @property
-    def bytes_per_token(self) -> int | None:
-        """KV bytes a token takes; ``None`` where the model's KV is of a kind that has no rule."""
-        return None if self._facts.kv is None else self._facts.kv.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The profile ``vllm`` for the versions it was read from, models that keep every token, and the arms it describes."""

@@ -37,6 +37,11 @@ class ModelFacts:
     """Where its files are; a ``tokenizer.json`` stands there if it has one."""
 
     @property
+    def bytes_per_token(self) -> int | None:
+        """KV bytes a token takes; ``None`` where its KV is of a kind that has no rule."""
+        return None if self.kv is None else self.kv.bytes_per_token
+
+    @property
     def full_attention(self) -> bool:
         """Whether every layer keeps every token, which is what the profiles are of."""
         return self.kv is not None and not self.kv.notes

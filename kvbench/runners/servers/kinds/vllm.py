@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import httpx
 from prometheus_client.samples import Sample
@@ -13,47 +12,6 @@ from kvbench.errors import RunFailed
 from kvbench.runners.http.admin_api import call_for_object
 from kvbench.runners.servers.counters import MetricNames, ReportedPool, ServerMetric
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
-
-VLLM_COUNTERS = MappingProxyType(
-    {
-        "prefix_queries": ServerMetric("vllm:prefix_cache_queries_total"),
-        "prefix_hits": ServerMetric("vllm:prefix_cache_hits_total"),
-        "external_queries": ServerMetric("vllm:external_prefix_cache_queries_total"),
-        "external_hits": ServerMetric("vllm:external_prefix_cache_hits_total"),
-        "prompt_tokens": ServerMetric("vllm:prompt_tokens_total"),
-        "prompt_tokens_computed": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_compute"),
-        "prompt_tokens_device": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_cache_hit"),
-        "prompt_tokens_external": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer"),
-        "cached_tokens": ServerMetric("vllm:prompt_tokens_cached_total"),
-        "cached_tokens_device": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "device"),
-        "cached_tokens_host": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "host"),
-        "cached_tokens_disk": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "disk"),
-        "cached_tokens_p2p": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "p2p"),
-        "cached_tokens_unspecified": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "external_unspecified"),
-        "output_tokens": ServerMetric("vllm:generation_tokens_total"),
-        "preemptions": ServerMetric("vllm:num_preemptions_total"),
-        "finished": ServerMetric("vllm:request_success_total"),
-        "finished_length": ServerMetric("vllm:request_success_total", "finished_reason", "length"),
-        "finished_stop": ServerMetric("vllm:request_success_total", "finished_reason", "stop"),
-        "finished_abort": ServerMetric("vllm:request_success_total", "finished_reason", "abort"),
-        "finished_error": ServerMetric("vllm:request_success_total", "finished_reason", "error"),
-    }
-)
-"""Counters of a vLLM server, in tokens or requests.
-
-``prefix_*`` and ``external_*`` count tokens asked of the device's prefix cache and of the tier behind it, each request once, when it is
-first scheduled. A tier is asked for what the device did not have. ``cached_tokens_host`` and the like name the tier only for connectors
-that say it; LMCache's tokens are ``cached_tokens_unspecified`` in vLLM 0.32.
-"""
-
-VLLM_GAUGES = MappingProxyType(
-    {
-        "running": ServerMetric("vllm:num_requests_running"),
-        "waiting": ServerMetric("vllm:num_requests_waiting"),
-        "kv_usage": ServerMetric("vllm:kv_cache_usage_perc"),
-    }
-)
-"""Requests running and waiting; share of the pool in use, 0 to 1."""
 
 CACHE_CONFIG = "vllm:cache_config_info"
 """A gauge whose labels are the cache's configuration."""
@@ -139,11 +97,49 @@ def _pool(samples: Sequence[Sample]) -> ReportedPool | None:
     return ReportedPool(block_size, blocks, int(tokens) if tokens.isdigit() else blocks * block_size)
 
 
+NAMES = MetricNames(
+    {
+        "prefix_queries": ServerMetric("vllm:prefix_cache_queries_total"),
+        "prefix_hits": ServerMetric("vllm:prefix_cache_hits_total"),
+        "external_queries": ServerMetric("vllm:external_prefix_cache_queries_total"),
+        "external_hits": ServerMetric("vllm:external_prefix_cache_hits_total"),
+        "prompt_tokens": ServerMetric("vllm:prompt_tokens_total"),
+        "prompt_tokens_computed": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_compute"),
+        "prompt_tokens_device": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_cache_hit"),
+        "prompt_tokens_external": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer"),
+        "cached_tokens": ServerMetric("vllm:prompt_tokens_cached_total"),
+        "cached_tokens_device": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "device"),
+        "cached_tokens_host": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "host"),
+        "cached_tokens_disk": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "disk"),
+        "cached_tokens_p2p": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "p2p"),
+        "cached_tokens_unspecified": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "external_unspecified"),
+        "output_tokens": ServerMetric("vllm:generation_tokens_total"),
+        "preemptions": ServerMetric("vllm:num_preemptions_total"),
+        "finished": ServerMetric("vllm:request_success_total"),
+        "finished_length": ServerMetric("vllm:request_success_total", "finished_reason", "length"),
+        "finished_stop": ServerMetric("vllm:request_success_total", "finished_reason", "stop"),
+        "finished_abort": ServerMetric("vllm:request_success_total", "finished_reason", "abort"),
+        "finished_error": ServerMetric("vllm:request_success_total", "finished_reason", "error"),
+    },
+    {
+        "running": ServerMetric("vllm:num_requests_running"),
+        "waiting": ServerMetric("vllm:num_requests_waiting"),
+        "kv_usage": ServerMetric("vllm:kv_cache_usage_perc"),
+    },
+    _pool,
+)
+"""Counters of a vLLM server, in tokens or requests; requests running and waiting, and the share of the pool in use, 0 to 1.
+
+``prefix_*`` and ``external_*`` count tokens asked of the device's prefix cache and of the tier behind it, each request once, when it is
+first scheduled. A tier is asked for what the device did not have. ``cached_tokens_host`` and the like name the tier only for connectors
+that say it; LMCache's tokens are ``cached_tokens_unspecified`` in vLLM 0.32.
+"""
+
 KIND = ServerKind(
     name="vllm",
     title="vLLM",
     known="0.32",
-    metrics=MetricNames(VLLM_COUNTERS, VLLM_GAUGES, _pool),
+    metrics=NAMES,
     pool_metric=CACHE_CONFIG,
     served_model=served_model,
     reset=reset_prefix_cache,

@@ -47,11 +47,7 @@ class Counters(Collector):
         self.values = dict.fromkeys((*COUNTERS, *GAUGES, *labelled), 0.0)
 
     def add(self, amounts: Mapping[str, float]) -> None:
-        """Add to counters; less than nothing makes one go backwards.
-
-        Raises:
-            KeyError: there is no such counter.
-        """
+        """Add to counters; less than nothing makes one go backwards. ``KeyError``: there is no such counter."""
         for name, amount in amounts.items():
             self.values[name] += amount
 

@@ -83,11 +83,7 @@ def request_headers(words: Sequence[str], api_key_env: str | None) -> dict[str, 
 
 
 def authorised(headers: Mapping[str, str], value: str, option: str) -> dict[str, str]:
-    """The headers and one more, ``Authorization``.
-
-    Raises:
-        UsageError: it is there already; a server would take either.
-    """
+    """The headers and one more, ``Authorization``; ``UsageError`` where it is there already, as a server would take either."""
     if any(name.lower() == "authorization" for name in headers):
         raise UsageError(f"{option}: another option says who is asking, too (--header Authorization, --api-key-env); give one of them")
     return {**headers, "Authorization": value}

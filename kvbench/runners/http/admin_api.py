@@ -18,11 +18,7 @@ def open_client(headers: Mapping[str, str] | None = None) -> httpx.Client:
 
 
 def call(client: httpx.Client, method: str, url: str) -> httpx.Response:
-    """A successful answer.
-
-    Raises:
-        RunFailed: there is none; says which URL, a login in it masked, and why.
-    """
+    """A successful answer; ``RunFailed`` where there is none: which URL, a login in it masked, and why."""
     shown = mask_login(url)
     try:
         answer = client.request(method, url)

@@ -168,17 +168,14 @@ class _Sending:
             self._timer.cancel()
             self._timer = None
         for request, due_s in self._queue.due():
-            self._send(request, due_s)
+            body = self._bodies.pop(request.key.request_id)
+            answer = AnswerReader(request, due_s, self._take, self._endpoint, self._source.needs_answers)
+            self._on_their_way[answer] = (due_s, self._transport.post(body, request.key.request_id, answer))
         wait = self._queue.due_s - self._clock()
         if wait < 0.002:
             self._timer = self._loop.call_soon(self._send_due)
         elif wait < float("inf"):
             self._timer = self._loop.call_later(wait - 0.001, self._send_due)
-
-    def _send(self, request: Request, scheduled_s: float) -> None:
-        body = self._bodies.pop(request.key.request_id)
-        answer = AnswerReader(request, scheduled_s, self._take, self._endpoint, self._source.needs_answers)
-        self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.key.request_id, answer))
 
     # Ending.
 

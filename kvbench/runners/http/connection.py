@@ -69,11 +69,7 @@ class SocketTransport:
         self._reads.clear()
 
     async def connect(self) -> Connection:
-        """A new connection.
-
-        Raises:
-            OSError: nobody listens, no such host, no trust in its certificate, or no answer in time.
-        """
+        """A new connection; ``OSError``: nobody listens, no such host, no trust in its certificate, or no answer in time."""
         address = self._address
         making = self._loop.create_connection(lambda: Connection(self), address.host, address.port, ssl=self._tls)
         _, connection = await asyncio.wait_for(making, self._connect_timeout_s)

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench.runners.base import Request
-from kvbench.runners.http.endpoints.endpoint import Endpoint, Event, Usage
+from kvbench.runners.http.endpoints.endpoint import Endpoint, Usage
 from kvbench.runners.http.stream import DONE, EventStream
 from kvbench.runners.http.transport import Failure
 from kvbench.runs.records import RequestError
@@ -150,26 +150,22 @@ class AnswerReader:
             self._usage = read.usage
         if not read.adds:
             return None
-        tokens = self._tokens(read)
-        if tokens is None:
+        if read.token_ids is not None:
+            tokens = len(read.token_ids)
+        elif read.usage is not None and read.usage.completion_tokens is not None:
+            tokens = read.usage.completion_tokens - self._counted
+        else:  # the server does not say how many tokens are in it
             if read.has_text:
                 self._times.append(time_s)
-        elif tokens < 0:
+            return None
+        if tokens < 0:
             return Failure("bad_event", f"the usage went back from {self._counted} tokens to {self._counted + tokens}")
-        elif tokens:
+        if tokens:
             self._times.append(time_s)
             self._counts.append(tokens)
             self._counted += tokens
             self._ids += read.token_ids or ()
         return None
-
-    def _tokens(self, read: Event) -> int | None:
-        """How many tokens a chunk holds; ``None`` if the server does not say."""
-        if read.token_ids is not None:
-            return len(read.token_ids)
-        if read.usage is None or read.usage.completion_tokens is None:
-            return None
-        return read.usage.completion_tokens - self._counted
 
     def _chunk_tokens(self, failed: bool) -> list[int] | None:
         """Known if every chunk said it (a usage in the last one alone is the sum of all), or if as many chunks as tokens had text."""

@@ -67,20 +67,12 @@ class Scrape:
 
 
 def scrape(client: httpx.Client, url: str, names: MetricNames) -> Scrape:
-    """Read ``url``/metrics of a server.
-
-    Raises:
-        RunFailed: it does not answer, or not with metrics.
-    """
+    """Read ``url``/metrics of a server; ``RunFailed`` where it does not answer, or not with metrics."""
     return parse(call(client, "GET", f"{url}/metrics").text, names)
 
 
 def parse(text: str, names: MetricNames) -> Scrape:
-    """The reading that a text in Prometheus' format is.
-
-    Raises:
-        RunFailed: it is no such text.
-    """
+    """The reading that a text in Prometheus' format is; ``RunFailed`` where it is no such text."""
     try:
         read = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except ValueError as error:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -133,11 +132,7 @@ class ServerProcess:
         )
 
     def check_alive(self, context: str = "") -> None:
-        """Do nothing while the server runs.
-
-        Raises:
-            RunFailed: it ended; with the lines of the log that tell why.
-        """
+        """Do nothing while the server runs; ``RunFailed`` when it has ended, with the lines of the log that tell why."""
         code = self.exit_code
         if code is not None:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -163,7 +158,7 @@ class ServerProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _meet_family(self) -> None:

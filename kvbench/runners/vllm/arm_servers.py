@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from kvbench.errors import RunFailed, UsageError
@@ -97,17 +96,24 @@ class ArmServers:
             RunFailed: one did not start, with the lines of its log that tell why; all are stopped then.
         """
         try:
-            self._start()
+            if self.tier == "redis":
+                _require_listener(self._options.redis)
+            companions: tuple[Path, ...] = ()
+            if self.lmcache_launch is not None:
+                companions = (self._lmcache_log,)
+                self._lmcache = self._run("LMCache server", self.lmcache_launch, f"{self.lmcache_url}/healthcheck", self._lmcache_log)
+            self._vllm = self._run("vLLM server", self.vllm_launch, f"{self.url}/health", self._log, companions)
+            if self.lmcache_url is not None:
+                with open_client() as client:
+                    if read_status(client, self.lmcache_url).workers == 0:
+                        logs = f"{self._log}, {self._lmcache_log}"
+                        raise RunFailed(f"vLLM came up without registering with LMCache, so the tier can never hit (logs: {logs})")
         except BaseException:
             self.stop()
             raise
 
     def check_alive(self) -> None:
-        """Do nothing while the servers run.
-
-        Raises:
-            RunFailed: one has ended; with the lines of its log that tell why.
-        """
+        """Do nothing while the servers run; ``RunFailed`` when one has ended, with the lines of its log that tell why."""
         for server in (self._lmcache, self._vllm):
             if server is not None:
                 server.check_alive()
@@ -139,22 +145,8 @@ class ArmServers:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _start(self) -> None:
-        if self.tier == "redis":
-            _require_listener(self._options.redis)
-        companions: tuple[Path, ...] = ()
-        if self.lmcache_launch is not None:
-            companions = (self._lmcache_log,)
-            self._lmcache = self._run("LMCache server", self.lmcache_launch, f"{self.lmcache_url}/healthcheck", self._lmcache_log)
-        self._vllm = self._run("vLLM server", self.vllm_launch, f"{self.url}/health", self._log, companions)
-        if self.lmcache_url is not None:
-            with open_client() as client:
-                if read_status(client, self.lmcache_url).workers == 0:
-                    logs = f"{self._log}, {self._lmcache_log}"
-                    raise RunFailed(f"vLLM came up without registering with LMCache, so the tier can never hit (logs: {logs})")
 
     def _run(self, name: str, launch: Launch, health: str, log: Path, companions: tuple[Path, ...] = ()) -> ServerProcess:
         environment = launch.environment

@@ -75,11 +75,7 @@ class AttachedBackend:
 
     @property
     def vocab(self) -> int:
-        """Token ids are below this.
-
-        Raises:
-            UsageError: nothing tells it.
-        """
+        """Token ids are below this; ``UsageError`` where nothing tells it."""
         found = self._config.vocab or (self._facts and self._facts.vocab)
         if not found:
             raise UsageError(
@@ -102,22 +98,14 @@ class AttachedBackend:
         return {"model": model, "device": {"device": None, "server_packages": {"vllm": self._served.version}}, "weights_seed": None}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that the server would refuse.
-
-        Raises:
-            UsageError: with the sizes.
-        """
+        """Refuse a request that the server would refuse."""
         longest = self._served.max_tokens
         if longest is not None and prompt_tokens + output_tokens > longest:
             size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
             raise UsageError(f"{size} exceed the {longest:,} that the server takes; {self._config.shorter}")
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """The servers have theirs; one that must have a pool of its own is asked whether it does.
-
-        Raises:
-            UsageError: with the sizes.
-        """
+        """The servers have theirs; ``UsageError`` for one that must have a pool of its own, and has a smaller one."""
         pool = self._pools[arm.name]
         if arm.device_tokens is not None and pool.tokens < arm.device_tokens:
             raise UsageError(
@@ -130,11 +118,7 @@ class AttachedBackend:
         self._warm_up_tokens = prompt_tokens
 
     def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
-        """The arm's server, warmed up; emptied if that is allowed.
-
-        Raises:
-            RunFailed: it does not answer, or cannot be emptied.
-        """
+        """The arm's server, warmed up, and emptied if that is allowed; ``RunFailed``: it does not answer, or is not emptied."""
         server = self._servers[arm.arm]
         with ExitStack() as stack:
             http = stack.enter_context(open_client(server.headers))

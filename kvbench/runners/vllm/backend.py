@@ -94,11 +94,7 @@ class VllmBackend:
         return {"model": model, "device": device, "weights_seed": None}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that is longer than the pool or the model allows."""
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         limits = [self._facts.max_tokens, None if self._served is None else self._served.max_tokens]
         longest = min((limit for limit in limits if limit is not None), default=None)
@@ -109,11 +105,7 @@ class VllmBackend:
             raise UsageError(f"{size} exceed the pool's {usable:,} usable tokens; raise --kv-tokens, or {self._config.shorter}")
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """Refuse a tier that exceeds the memory there is.
-
-        Raises:
-            OutOfMemory: with the sizes.
-        """
+        """Refuse a tier that exceeds the memory there is."""
         needed, free = 0 if arm.host_tokens is None else arm.host_tokens * self._require_size(), psutil.virtual_memory().available
         if needed > free:
             raise OutOfMemory(
@@ -125,11 +117,7 @@ class VllmBackend:
         self._warm_up_tokens = prompt_tokens
 
     def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
-        """Fresh servers, warmed up and emptied again.
-
-        Raises:
-            RunFailed: they do not start, have another pool than was found before, or cannot be emptied.
-        """
+        """Fresh servers, warmed up and emptied again; ``RunFailed``: they do not start, have another pool, or are not emptied."""
         with ExitStack() as stack:
             servers = self._take_spare(arm) or self._started(arm.setup, arm.repeat)
             stack.callback(servers.stop)
@@ -185,11 +173,7 @@ class VllmBackend:
         return servers
 
     def _require_size(self) -> int:
-        """KV bytes a token takes, for the size of a tier.
-
-        Raises:
-            UsageError: they are not known.
-        """
+        """KV bytes a token takes, for the size of a tier; ``UsageError`` where they are not known."""
         if self.bytes_per_token is None:
             raise UsageError(f"--model {self._config.model}: its KV is of a kind that has no rule, so no tier can be sized; --tier none")
         return self.bytes_per_token

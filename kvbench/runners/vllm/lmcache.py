@@ -65,11 +65,7 @@ class LMCacheStatus:
 
 
 def read_status(client: httpx.Client, url: str) -> LMCacheStatus:
-    """The status of an LMCache server (``url``: its HTTP port).
-
-    Raises:
-        RunFailed: it does not answer, or not as LMCache 0.5 does.
-    """
+    """The status of an LMCache server at its HTTP port; ``RunFailed`` where it does not answer, or not as LMCache 0.5 does."""
     try:
         status: dict[str, Any] = call_for_object(client, "GET", f"{url}/status")
         storage = status["storage_manager"]

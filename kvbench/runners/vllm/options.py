@@ -59,11 +59,7 @@ class ServerOptions:
 
     @property
     def blocks(self) -> int | None:
-        """Blocks of the device pool, where its size is given.
-
-        Raises:
-            UsageError: the size of a block is not given, or larger than the pool.
-        """
+        """Blocks of the device pool, where its size is given; ``UsageError`` where that of a block is not, or is larger."""
         if self.kv_tokens is None:
             return None
         if self.block_size is None:
@@ -74,11 +70,7 @@ class ServerOptions:
 
 
 def parse_environment(pairs: tuple[str, ...]) -> dict[str, str]:
-    """``K=V`` words, as ``--env`` takes them, by name.
-
-    Raises:
-        UsageError: a word has no name or no ``=``.
-    """
+    """``K=V`` words, as ``--env`` takes them, by name; ``UsageError`` for a word without a name or ``=``."""
     for pair in pairs:
         if not pair.partition("=")[0] or "=" not in pair:
             raise UsageError(f"--env {pair}: NAME=VALUE is expected")

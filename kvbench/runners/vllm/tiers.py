@@ -117,11 +117,7 @@ def host_gib_for(working_set_bytes: int, chunk_bytes: int = 0) -> float:
 
 
 def vllm_launch(tier: str, options: ServerOptions, installation: Installation, ports: Ports) -> Launch:
-    """vLLM's command line and environment on this arm.
-
-    Raises:
-        UsageError: an option that the arm needs is missing or wrong.
-    """
+    """vLLM's command line and environment on this arm; ``UsageError`` for an option that it needs and that is missing or wrong."""
     added = TIERS[tier].vllm(options, ports)
     on_cpu = installation.device == "cpu"
     command = [str(installation.python), "-m", VLLM_MODULE, "--host=127.0.0.1", f"--port={ports.vllm}", f"--model={options.model}"]
@@ -138,11 +134,7 @@ def vllm_launch(tier: str, options: ServerOptions, installation: Installation, p
 
 
 def lmcache_launch(tier: str, options: ServerOptions, installation: Installation, ports: Ports) -> Launch | None:
-    """The command line and environment of the LMCache server on this arm; ``None`` where it has none.
-
-    Raises:
-        UsageError: an option that the arm needs is missing or wrong.
-    """
+    """The command line and environment of this arm's LMCache server, if it has one; ``UsageError`` as :func:`vllm_launch`."""
     server = TIERS[tier].server
     if server is None:
         return None

@@ -46,11 +46,7 @@ def warm_up(client: Client, purpose: str, vocab: int, prompt_tokens: int, concur
 
 
 def empty(http: httpx.Client, url: str, lmcache_url: str | None) -> None:
-    """Empty the caches of a server and of the LMCache server beside it, and see that they are.
-
-    Raises:
-        RunFailed: one cannot be emptied.
-    """
+    """Empty the caches of a server and of the LMCache server beside it, and see that they are; ``RunFailed`` where one is not."""
     if lmcache_url is not None:
         await_stores(http, lmcache_url, STORES_S)
     KIND.reset(http, url)

@@ -61,11 +61,7 @@ _decoder = msgspec.json.Decoder(Chunk)
 
 
 def read_chunk(data: bytes) -> Event:
-    """Read the data of an event.
-
-    Raises:
-        ValueError: not JSON, or not a chunk of a completion.
-    """
+    """Read the data of an event; ``ValueError`` where it is not JSON, or not a chunk of a completion."""
     chunk = _decoder.decode(data)
     failure = chunk.failure
     if chunk.choices is None and failure is None:

@@ -75,11 +75,7 @@ class ServerKind:
         return scrape(client, url, self.metrics)
 
     def read_pool(self, http: httpx.Client, url: str) -> DeviceCapacity:
-        """The pool that a server reports.
-
-        Raises:
-            RunFailed: it does not say.
-        """
+        """The pool that a server reports; ``RunFailed`` where it does not say."""
         found = self.scrape(http, url).capacity
         if found is None:
             place = f"{mask_login(url)}/metrics"

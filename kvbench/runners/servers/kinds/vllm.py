@@ -48,11 +48,7 @@ def was_alone(grown: Mapping[str, int], prompt_tokens: int) -> bool:
 
 
 def served_model(client: httpx.Client, url: str) -> ServedModel:
-    """The model that the server serves, and its version.
-
-    Raises:
-        RunFailed: it does not answer, or serves no model.
-    """
+    """The model that the server serves, and its version; ``RunFailed`` where it does not answer, or serves no model."""
     try:
         model = call_for_object(client, "GET", f"{url}/v1/models")["data"][0]
         name = str(model["id"])

@@ -67,10 +67,9 @@ def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = 
     with open_client(sent) as client:
         capacity = kind.scrape(client, address).capacity
         served = kind.served_model(client, address)
-    if capacity is None or min(capacity.block_size, capacity.blocks) < 1:
+    if capacity is None or min(capacity.block_size, capacity.tokens) < 1:
         raise RunFailed(
             f"{shown}/metrics does not tell the pool's size (vllm:cache_config_info); give --kv-tokens and --block-size instead"
         )
-    return ServerFacts(
-        PlannedServer(shown, served.name, served.max_tokens, served.version), served.root, capacity.block_size, capacity.blocks
-    )
+    planned = PlannedServer(shown, served.name, served.max_tokens, served.version)
+    return ServerFacts(planned, served.root, capacity.block_size, capacity.tokens // capacity.block_size)

@@ -9,6 +9,7 @@ import json
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -102,7 +103,7 @@ class FakeConnection(asyncio.Protocol):
         method = self._parser.get_method().decode()
         key = self._server.script.api_key
         if key and path.startswith("/v1/") and self._headers.get("authorization") != f"Bearer {key}":
-            self._reply(401, json.dumps({"error": "Unauthorized"}).encode())
+            self._reply(*_as_json({"error": "Unauthorized"}, 401))
             return
         if (method, path) == ("POST", "/v1/completions"):
             self._complete()
@@ -152,9 +153,9 @@ class FakeConnection(asyncio.Protocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer with the refusal, in the stream if vLLM had begun one."""
-        body = error_body(refusal.status, str(refusal), refusal.kind, refusal.param) if refusal.kind else _detail(str(refusal))
+        body = error_body(refusal.status, str(refusal), refusal.kind, refusal.param)
         if not refusal.in_stream:
-            self._reply(refusal.status, body)
+            self._reply(*((refusal.status, body) if refusal.kind else _as_json({"detail": str(refusal)}, refusal.status)))
             return
         for frame in frames(Answer([Write(0.0, error_event(body), 0)], "end"), self._server.script):
             self._transport.write(frame.data)
@@ -162,21 +163,19 @@ class FakeConnection(asyncio.Protocol):
 
     def _play(self, ask: Ask, truth: Truth, planned: Answer) -> None:
         self._ask, self._truth, self._ends = ask, truth, planned.ends
-        self._frames, self._place = frames(planned, self._server.script), 0
+        self._frames = deque(frames(planned, self._server.script))
         self._server.counters.add({"num_requests_running": 1})
         self._step()
 
     def _step(self) -> None:
         """Write all that is due; come back for the rest."""
         self._timer = None
-        while self._place < len(self._frames) and not self._transport.is_closing():
-            frame = self._frames[self._place]
-            wait = self._truth.arrival_s + frame.at_s - time.perf_counter()
+        while self._frames and not self._transport.is_closing():
+            wait = self._truth.arrival_s + self._frames[0].at_s - time.perf_counter()
             if wait > 0.0005:
                 self._timer = asyncio.get_running_loop().call_later(wait, self._step)
                 return
-            self._place += 1
-            self._write(frame)
+            self._write(self._frames.popleft())
         if not self._transport.is_closing():
             self._end_stream()
 
@@ -205,14 +204,10 @@ class FakeConnection(asyncio.Protocol):
         """Count the end of a request, so long after it."""
         assert self._ask is not None
         if count_s:
-            asyncio.get_running_loop().call_later(count_s, self._count, self._ask, how)
+            asyncio.get_running_loop().call_later(count_s, self._server.ended, self._ask, how)
         else:
-            self._count(self._ask, how)
+            self._server.ended(self._ask, how)
         self._ask = None
-
-    def _count(self, ask: Ask, how: str) -> None:
-        self._server.ended(ask, how)
-        self._server.counters.add({"num_requests_running": -1})
 
     def _after_answer(self) -> None:
         self._idle = True
@@ -231,14 +226,9 @@ class FakeConnection(asyncio.Protocol):
 Reply = tuple[int, bytes] | tuple[int, bytes, str]
 
 
-def _detail(message: str) -> bytes:
-    """An error that vLLM leaves to its web framework."""
-    return json.dumps({"detail": message}).encode()
-
-
-def _no_route(path: str) -> tuple[int, bytes]:
+def _no_route(path: str) -> Reply:
     known = path == "/v1/completions" or any(path == other for _, other in _ROUTES)
-    return (405, _detail("Method Not Allowed")) if known else (404, _detail("Not Found"))
+    return _as_json({"detail": "Method Not Allowed"}, 405) if known else _as_json({"detail": "Not Found"}, 404)
 
 
 def _as_json(value: object, status: int = 200) -> Reply:

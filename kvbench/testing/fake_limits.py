@@ -21,7 +21,6 @@ MAX_SEQUENCES = 16384
 MAX_LOGPROBS = 20
 MAX_LOGPROB_IDS = 128
 
-
 INF, LEAST, LARGEST = math.inf, math.ulp(0.0), sys.float_info.max
 """No limit; the smallest number above 0; the largest finite one."""
 
@@ -138,11 +137,8 @@ def _check_context(asked: Completion, longest: int) -> None:
 
 def _truncated(prompt: list[int], asked: Completion, longest: int) -> list[int]:
     """The prompt's end, unless the request names the other side."""
-    limit = asked.truncate_prompt_tokens
-    if limit is None:
-        return prompt
-    limit = longest - 1 if limit == -1 else limit
-    if limit >= len(prompt):
+    limit = longest - 1 if asked.truncate_prompt_tokens == -1 else asked.truncate_prompt_tokens
+    if limit is None or limit >= len(prompt):
         return prompt
     return prompt[:limit] if asked.truncation_side == "right" else prompt[len(prompt) - limit :]
 

@@ -31,9 +31,7 @@ from kvbench.testing.fake_state import FakeState
 class FakeServer(FakeState):
     """The same, listening."""
 
-    def __init__(self, script: Script | None = None) -> None:
-        super().__init__(script)
-        self._server: asyncio.Server | None = None
+    _server: asyncio.Server | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Listen; port 0: a free one."""

@@ -65,8 +65,7 @@ def split_login(url: str) -> tuple[str, str]:
 def request_headers(words: Sequence[str], api_key_env: str | None) -> dict[str, str]:
     """The headers that ``--header`` and ``--api-key-env`` ask for.
 
-    Raises:
-        UsageError: one is no header, the variable is empty, or two say who is asking.
+    Raises ``UsageError`` where one is no header, the variable is empty, or two say who is asking.
     """
     headers: dict[str, str] = {}
     for number, word in enumerate(words, start=1):

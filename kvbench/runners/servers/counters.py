@@ -11,16 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from kvbench.errors import RunFailed
+from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.http.admin_api import call
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedPool:
-    """The device pool as the server reports it, in tokens and blocks; a block that is never used for requests is counted."""
-
-    block_size: int
-    blocks: int
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +37,7 @@ class MetricNames:
 
     counters: Mapping[str, ServerMetric]
     gauges: Mapping[str, ServerMetric] = field(default_factory=dict)
-    pool: Callable[[Sequence[Sample]], ReportedPool | None] = lambda _: None
+    pool: Callable[[Sequence[Sample]], DeviceCapacity | None] = lambda _: None
     start: str = "process_start_time_seconds"
 
 
@@ -59,8 +51,8 @@ class Scrape:
     gauges: dict[str, float]
     """``running``, ``waiting`` (requests) and ``kv_usage`` (0 to 1)."""
 
-    capacity: ReportedPool | None
-    """``None`` where the server does not say."""
+    capacity: DeviceCapacity | None
+    """The device pool, a block that is never used for requests included; ``None`` where the server does not say."""
 
     started: float | None
     """When the server's process started, seconds since the epoch: another value is another process. ``None`` where it does not say."""

@@ -77,11 +77,7 @@ class ServerProcess:
     """
 
     def __init__(self, spec: ServerSpec, grace_s: float = 15.0) -> None:
-        """Start the process; returns before the server is ready.
-
-        Raises:
-            RunFailed: the command cannot be executed, or the log cannot be written.
-        """
+        """Start the process; returns before the server is ready. ``RunFailed``: it cannot be executed, or its log not written."""
         self.spec = spec
         self._grace_s = grace_s
         self._said = b""

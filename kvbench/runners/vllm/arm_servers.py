@@ -90,11 +90,7 @@ class ArmServers:
         return None if self._vllm is None else self._vllm.pid
 
     def start(self) -> None:
-        """Start the servers and return when they answer, and when vLLM has registered with LMCache.
-
-        Raises:
-            RunFailed: one did not start, with the lines of its log that tell why; all are stopped then.
-        """
+        """Start the servers; returns when they answer, and vLLM is known to LMCache. ``RunFailed``: one did not; all are stopped."""
         try:
             if self.tier == "redis":
                 _require_listener(self._options.redis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.servers.kinds.kind import ServedModel
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.vllm.model_facts import ModelFacts, read_facts
+from kvbench.runners.vllm.model import ModelFacts, read_facts
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
@@ -141,8 +141,7 @@ class AttachedBackend:
 def _servers(config: VllmOptions) -> dict[str, Attached]:
     """The server of each arm.
 
-    Raises:
-        UsageError: one is missing, given twice, or shared by two arms; an address is none, or a header cannot be sent. No login is shown.
+    Raises ``UsageError``, which shows no login: one is missing, named twice or shared, or an address or a header cannot be used.
     """
     headers = request_headers(config.header, config.api_key_env)
     servers: dict[str, Attached] = {}
@@ -174,13 +173,11 @@ def _place(arm: str, url: str) -> tuple[str, int, str]:
     Raises:
         UsageError: it is no address. It is not shown: what stands in it may be the rest of a password.
     """
-    try:
-        address = Address(url, {})
-    except UsageError:
-        address = None
-    if address is None or "@" in url:
-        raise UsageError(f"--url {arm}: http://[USER:PASSWORD@]HOST:PORT is expected; in a password, / # ? % are %2F %23 %3F %25")
-    return address.host, address.port, urlsplit(url).path
+    with suppress(UsageError):
+        if "@" not in url:
+            address = Address(url, {})
+            return address.host, address.port, urlsplit(url).path
+    raise UsageError(f"--url {arm}: http://[USER:PASSWORD@]HOST:PORT is expected; in a password, / # ? % are %2F %23 %3F %25")
 
 
 def _require_same(what: str, found: Mapping[str, str]) -> None:

@@ -21,12 +21,11 @@ from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
 from kvbench.runners.vllm.lmcache import KNOWN_LMCACHE
-from kvbench.runners.vllm.model_facts import read_facts
+from kvbench.runners.vllm.model import read_facts, resolve_model
 from kvbench.runners.vllm.options import ServerOptions, parse_environment
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.tiers import GIB, LMCACHE_WATERMARK, TIERS, host_gib_for
-from kvbench.runners.vllm.tiny_model import resolve_model
 from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
 
 CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16

@@ -40,12 +40,10 @@ POLL_S = 0.05
 class LMCacheStatus:
     """What ``GET /status`` says, summed over the server's first tiers."""
 
-    healthy: bool
     chunks: int
     """Objects in the first tier: a chunk each, for each rank of the model."""
 
     used_bytes: int
-    capacity_bytes: int
     writing: int
     """Objects being written to the first tier."""
 
@@ -72,10 +70,8 @@ def read_status(client: httpx.Client, url: str) -> LMCacheStatus:
         tiers, stores = list(storage["l1_managers"].values()), list(storage["store_controllers"].values())
         prefetch = storage["prefetch_controller"]
         return LMCacheStatus(
-            healthy=bool(status["is_healthy"]),
             chunks=sum(tier["total_object_count"] - tier["staging_object_count"] for tier in tiers),
             used_bytes=sum(tier["memory_used_bytes"] for tier in tiers),
-            capacity_bytes=sum(tier["memory_configured_bytes"] for tier in tiers),
             writing=sum(tier["write_locked_count"] + tier["staging_object_count"] for tier in tiers),
             storing=sum(store["pending_keys_count"] + store["in_flight_task_count"] for store in stores),
             loading=sum(tier["read_locked_count"] for tier in tiers)
@@ -111,11 +107,7 @@ def await_stores(client: httpx.Client, url: str, timeout_s: float, chunks: int |
 
 
 def clear(client: httpx.Client, url: str) -> None:
-    """Empty an LMCache server's first tier. A second tier keeps what it has: LMCache 0.5 cannot clear it.
-
-    Raises:
-        RunFailed: it refused, or objects are left.
-    """
+    """Empty an LMCache server's first tier (0.5 cannot clear a second one); ``RunFailed``: it refused, or objects are left."""
     answer = call_for_object(client, "POST", f"{url}/cache/clear")
     if answer.get("status") != "ok":
         raise RunFailed(f"{url}/cache/clear did not clear ({answer})")

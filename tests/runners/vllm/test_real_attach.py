@@ -113,7 +113,7 @@ def test_a_server_without_a_tier_counts_what_it_is_sent_and_can_be_emptied(serve
         assert Path(seen.root).is_dir()
         capacity = KIND.scrape(client, none.url).capacity
         assert capacity is not None
-        assert (capacity.block_size, capacity.blocks) == (32, 96)
+        assert (capacity.block_size, capacity.tokens) == (32, 96 * 32)
         for _ in range(2):
             counted, answers = none.read_all(client, documents, tokens)
             assert prompt_counters(counted) == (documents * tokens, 0, 0, documents * tokens)

@@ -24,7 +24,7 @@ from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.installation import find_python, inspect
 from kvbench.runners.vllm.lmcache import clear
-from kvbench.runners.vllm.tiny_model import shape_folder
+from kvbench.runners.vllm.model import shape_folder
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import read_manifest, read_run
 from kvbench.session.watcher import Silent

@@ -80,7 +80,7 @@ class ServerKind:
         if found is None:
             place = f"{mask_login(url)}/metrics"
             raise RunFailed(f"{place} does not tell the size of the pool ({self.pool_metric}); is this a {self.title} server?")
-        return DeviceCapacity(found.blocks * found.block_size, found.block_size)
+        return found
 
 
 KINDS: Registry[ServerKind] = Registry("kvbench.runners.servers.kinds", "KIND")

@@ -9,8 +9,9 @@ from prometheus_client.samples import Sample
 
 from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
+from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.http.admin_api import call_for_object
-from kvbench.runners.servers.counters import MetricNames, ReportedPool, ServerMetric
+from kvbench.runners.servers.counters import MetricNames, ServerMetric
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
 
 CACHE_CONFIG = "vllm:cache_config_info"
@@ -83,14 +84,13 @@ def reset_prefix_cache(client: httpx.Client, url: str) -> None:
         raise RunFailed(f"{url}/reset_prefix_cache: the cache was not reset; blocks are still held: wait for requests in flight")
 
 
-def _pool(samples: Sequence[Sample]) -> ReportedPool | None:
+def _pool(samples: Sequence[Sample]) -> DeviceCapacity | None:
     labels = next((sample.labels for sample in samples if sample.name == CACHE_CONFIG), {})
     try:
         block_size, blocks = int(labels["block_size"]), int(labels["num_gpu_blocks"])
     except (KeyError, ValueError):
         return None
-    tokens = labels.get("kv_cache_size_tokens", "")
-    return ReportedPool(block_size, blocks, int(tokens) if tokens.isdigit() else blocks * block_size)
+    return DeviceCapacity(blocks * block_size, block_size)
 
 
 NAMES = MetricNames(

@@ -1,15 +1,27 @@
-"""What is known of the model that a server serves, from its ``config.json``. No weights are read."""
+"""The model that a server serves: where its folder is, and its sizes by ``config.json``. No weights are read.
+
+A named shape has seeded random weights and a tokenizer, written once into the user's cache: a model for a machine without a hub.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.errors import RunFailed, UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import KVSize, kv_size
+from kvbench.models.shapes import SHAPES, WEIGHT_SEED
 from kvbench.runners.vllm.installation import ask
 from kvbench.runners.vllm.tiers import OFFLINE
+
+WRITER = Path(__file__).parents[1] / "engine" / "model" / "save_shape.py"
+"""Needs transformers, which the interpreter that serves the model has and kvbench's own need not have."""
 
 _FIND = """
 import json, sys
@@ -84,3 +96,47 @@ def _find_kv(folder: str, dtype: str, longest: int) -> KVSize | None:
         return kv_size(folder, dtype, longest)
     except UsageError:  # it can be served all the same
         return None
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/kvbench``, or ``~/.cache/kvbench``."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "kvbench"
+
+
+def resolve_model(model: str, python: Path) -> str:
+    """What vLLM is told for ``--model``: the folder of a named shape (:func:`shape_folder`), another's path, or the name."""
+    if model in SHAPES:
+        return str(shape_folder(model, python))
+    return str(Path(model).absolute()) if Path(model).is_dir() else model
+
+
+def shape_folder(name: str, python: Path, cache: Path | None = None) -> Path:
+    """The folder of a named shape; written by ``python`` where it is not there yet, which takes some seconds.
+
+    The folder's name holds a hash of what it was made from. It is made beside its place and moved there whole, so two processes at once,
+    or one that is killed, leave a complete folder or none.
+
+    Raises:
+        RunFailed: it cannot be written, or the interpreter has no transformers.
+    """
+    asked = json.dumps({"shape": SHAPES[name], "seed": WEIGHT_SEED}, sort_keys=True)
+    digest = hashlib.sha256(asked.encode() + WRITER.read_bytes()).hexdigest()[:12]
+    folder = (cache or cache_folder()) / f"{name}-{digest}"
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+    except OSError as error:
+        raise RunFailed(f"{folder.parent}: cannot be written ({error.strerror}); XDG_CACHE_HOME names another place") from None
+    try:
+        ask(python, str(WRITER), asked, {"TQDM_DISABLE": "1"}, str(making))
+        making.chmod(0o755)
+        making.rename(folder)
+    except OSError:
+        if not folder.is_dir():  # else another process was first, with the same content
+            raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return folder

@@ -113,7 +113,7 @@ class FakeConnection(asyncio.Protocol):
             self._reply(*_no_route(path))
             return
         try:
-            self._reply(*route(self._server, query, self._body))
+            self._reply(*(route(self._server, query, json.loads(self._body or b"{}")) or _as_json({})))
         except (ValueError, TypeError, KeyError) as error:
             self._reply(400, error_body(400, str(error)))
 
@@ -235,28 +235,20 @@ def _as_json(value: object, status: int = 200) -> Reply:
     return status, json.dumps(value).encode()
 
 
-def _clear_cache(server: FakeState, _: str, body: bytes) -> Reply:
-    tier = json.loads(body or b"{}").get("tier", "l1")
+def _clear_cache(server: FakeState, _: str, asked: dict[str, Any]) -> Reply:
+    tier = asked.get("tier", "l1")
     if tier != "l1":
         return _as_json({"detail": f"tier {tier!r} not supported; only 'l1'"}, 400)
     server.caches.clear_tier()
     return _as_json({"status": "ok", "cleared": {"tier": "l1"}})
 
 
-def _models(server: FakeState, _: str, __: bytes) -> Reply:
+def _models(server: FakeState, _: str, __: dict[str, Any]) -> Reply:
     model = {"id": MODEL, "object": "model", "owned_by": "vllm", "root": MODEL}
     return _as_json({"object": "list", "data": [model | {"max_model_len": server.script.max_model_len}]})
 
 
-def _change(change: Callable[[FakeState, dict[str, Any]], None]) -> Callable[[FakeState, str, bytes], Reply]:
-    def route(server: FakeState, _: str, body: bytes) -> Reply:
-        change(server, json.loads(body or b"{}"))
-        return _as_json({})
-
-    return route
-
-
-_ROUTES: dict[tuple[str, str], Callable[[FakeState, str, bytes], Reply]] = {
+_ROUTES: dict[tuple[str, str], Callable[[FakeState, str, dict[str, Any]], Reply | None]] = {
     ("GET", "/health"): lambda server, _, __: (200 if server.script.healthy else 503, b"", "text/plain"),
     ("GET", "/version"): lambda _, __, ___: _as_json({"version": "0.32.0"}),
     ("GET", "/v1/models"): _models,
@@ -265,8 +257,9 @@ _ROUTES: dict[tuple[str, str], Callable[[FakeState, str, bytes], Reply]] = {
     ("GET", "/status"): lambda server, _, __: _as_json(server.lmcache_status()),
     ("POST", "/cache/clear"): _clear_cache,
     ("GET", "/fake/truth"): lambda server, _, __: _as_json([dataclasses.asdict(truth) for truth in server.truth.values()]),
-    ("POST", "/fake/script"): _change(lambda server, changes: server.take_script(changes)),
-    ("POST", "/fake/counters"): _change(lambda server, amounts: server.counters.add(amounts)),
-    ("POST", "/fake/close"): _change(lambda server, _: server.close_idle()),
-    ("POST", "/fake/die"): _change(lambda server, _: server.die()),
+    ("POST", "/fake/script"): lambda server, _, changes: server.take_script(changes),
+    ("POST", "/fake/counters"): lambda server, _, amounts: server.counters.add(amounts),
+    ("POST", "/fake/close"): lambda server, _, __: server.close_idle(),
+    ("POST", "/fake/die"): lambda server, _, __: server.die(),
 }
+"""What each path answers, from its query and the JSON object that was sent; ``None``: an empty object."""

@@ -84,11 +84,6 @@ class ArmServers:
             self._stack.callback(shutil.rmtree, self._files, ignore_errors=True)
         self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, ports)
 
-    @property
-    def pid(self) -> int | None:
-        """vLLM's process, and process group; ``None`` before the start."""
-        return None if self._vllm is None else self._vllm.pid
-
     def start(self) -> None:
         """Start the servers; returns when they answer, and vLLM is known to LMCache. ``RunFailed``: one did not; all are stopped."""
         try:

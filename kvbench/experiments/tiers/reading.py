@@ -64,3 +64,6 @@ class TierReading(Reading):
             return "Read again in order"
         how = {"reverse": "in reverse", "shuffle": "in a shuffled order"}
         return f"Read again {how.get(pass_name, 'by ' + pass_name)}"
+
+
+READING = TierReading()

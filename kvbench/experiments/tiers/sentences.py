@@ -23,6 +23,8 @@ NOTICEABLE = 0.05
 UNSTEADY = 0.2
 """Above this share the same work differed too much by itself for its times to say anything."""
 
+SHARED_CORES = "the cores were shared; close other programs, use fewer threads (OMP_NUM_THREADS=1), or repeat (--repeats 3)"
+
 
 class ReadAgain(Protocol):
     """What sentences ask of a reading."""
@@ -54,7 +56,7 @@ def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
     if max(noise, faster) > UNSTEADY:
         yield (
             f"the same work differed by {max(noise, faster) * 100:.0f} % within this run, so its times mean little (token counts are "
-            "exact): the cores were shared; close other programs, use fewer threads (OMP_NUM_THREADS=1), or repeat (--repeats 3)"
+            f"exact): {SHARED_CORES}"
         )
 
 

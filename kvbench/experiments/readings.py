@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from kvbench.analysis.run_info import read_run_info
+from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.registry import experiments
@@ -31,7 +31,7 @@ def row_keys() -> tuple[str, ...]:
 
 def view_of(run: Run) -> RunView:
     """A run, seen as its experiment reads it."""
-    reading = reading_of(read_run_info(run.manifest).experiment)
+    reading = reading_of(RunInfo(run.manifest).experiment)
     return RunView(run, reading.judges_tiers, reading.rows)
 
 

@@ -7,12 +7,11 @@ tier then saves is the figure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
+from kvbench.analysis.sizing import working_set_chunks
 from kvbench.config.settings import given_or
 from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions, DocumentOptions
 from kvbench.experiments.experiment import RunnerFacts
@@ -69,7 +68,7 @@ class Cyclic:
 
     def working_set_tokens(self) -> int:
         """Distinct document tokens, common heads counted once."""
-        return working_set_tokens(self.documents.tokens(doc_id) for doc_id in self._doc_ids())
+        return working_set_chunks((self.documents.tokens(doc_id) for doc_id in self._doc_ids()), 1)
 
     def working_set_chunks(self, chunk: int) -> int:
         """Room a host tier needs, in chunks of ``chunk`` tokens, to keep every prompt and output of the run.
@@ -86,12 +85,8 @@ class Cyclic:
 
     def _prompts(self) -> list[list[int]]:
         """Every distinct prompt of the run."""
-        return [self.documents.tokens(doc_id) + list(question) for doc_id, question in sorted(set(self._pairs()))]
-
-    def _pairs(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        for pass_ in self.passes:
-            for doc_id in pass_.doc_ids:
-                yield doc_id, tuple(self.questions[pass_.index])
+        pairs = {(doc_id, tuple(self.questions[pass_.index])) for pass_ in self.passes for doc_id in pass_.doc_ids}
+        return [self.documents.tokens(doc_id) + list(question) for doc_id, question in sorted(pairs)]
 
 
 def make_workload(config: CyclicOptions, facts: RunnerFacts) -> Cyclic:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from kvbench.analysis.run_view import PassKey, RunView
 from kvbench.analysis.statistics import Interval, Statistics
@@ -14,25 +15,11 @@ REFERENCE = "copying"
 """The arm in which nothing is shared: what the others save is beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The pool in one step, once its tokens are computed: physical blocks that are held, and entries of block tables that name them.
+class Held(NamedTuple):
+    """The pool in one step, once its tokens are computed: physical blocks that are held, and entries of block tables that name them."""
 
-    ``time_s``: of the run.
-    """
-
-    time_s: float
     blocks: int
     entries: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeldSteps:
-    """One pass of one arm in its first repeat, step by step."""
-
-    arm: str
-    pass_name: str
-    steps: tuple[Held, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +57,41 @@ class SharingRow:
     compared_outputs: int
 
 
-def rows(view: RunView) -> tuple[SharingRow, ...]:
+def rows(view: RunView) -> Iterator[SharingRow]:
     """A row for each pass and arm that has an answer, pass by pass."""
-    held = held_blocks(view)
-    return tuple(row for index in view.labels for row in _rows_of_pass(view, index, held))
-
-
-def held_steps(view: RunView) -> tuple[HeldSteps, ...]:
-    """What a plot shows, pass by pass."""
-    held = held_blocks(view)
-    keys = [(arm, index) for index in view.labels for arm in view.arms if held.get((arm, 0, index))]
-    return tuple(HeldSteps(arm, view.labels[index], tuple(held[arm, 0, index])) for arm, index in keys)
+    held, size, token_bytes = held_blocks(view), view.info.block_size, view.info.bytes_per_token
+    for index in view.labels:
+        arms = measured(view, REFERENCE, index)
+        steps = {arm: [step for line in own.passes for step in held.get((arm, line["repeat"], index), ())] for arm, own in arms.items()}
+        fullest = {arm: max(found, default=None) for arm, found in steps.items()}  # of several, the one with most entries
+        base = fullest.get(REFERENCE)
+        for arm, own in arms.items():
+            most, compared = fullest[arm], arm != REFERENCE
+            same = own.same_outputs if compared else []
+            yield SharingRow(
+                arm=arm,
+                pass_name=own.lines[0]["pass"],
+                requests=len({(line["repeat"], line["position"]) for line in own.lines}),
+                answers=len(own.lines),
+                finished=len(own.answered),
+                blocks=None if most is None else most.blocks,
+                mean_blocks=fmean(step.blocks for step in steps[arm]) if steps[arm] else None,
+                entries=None if most is None else most.entries,
+                shared=None if most is None else most.entries / most.blocks,
+                block_bytes=None if size is None or token_bytes is None else size * token_bytes,
+                saved=1 - most.blocks / base.blocks if compared and most is not None and base is not None else None,
+                copied_blocks=own.counts.get("copied_blocks"),
+                waited_forks=own.counts.get("waited_forks"),
+                preemptions=own.counts.get("preemptions"),
+                computed_tokens=own.counts.get("computed_tokens"),
+                ttft_ms=own.ttft_ms,
+                tokens_per_s=own.tokens_per_s,
+                speed=own.speed if compared else None,
+                speed_interval=own.speed_interval,
+                pass_s=own.pass_s,
+                same_outputs=sum(same) if same else None,
+                compared_outputs=len(same),
+            )
 
 
 def held_blocks(view: RunView) -> dict[PassKey, list[Held]]:
@@ -88,46 +99,4 @@ def held_blocks(view: RunView) -> dict[PassKey, list[Held]]:
     size, pool = view.info.block_size, view.info.device_tokens
     if not size or not pool:
         return {}
-    return {
-        key: [Held(step["time_s"], (pool - step["free"]) // size, step["reserved"] // size) for step in steps]
-        for key, steps in view.usage.items()
-    }
-
-
-def _rows_of_pass(view: RunView, index: int, held: Mapping[PassKey, Sequence[Held]]) -> Iterator[SharingRow]:
-    size, token_bytes = view.info.block_size, view.info.bytes_per_token
-    arms = measured(view, REFERENCE, index)
-    steps = {arm: [step for line in own.passes for step in held.get((arm, line["repeat"], index), ())] for arm, own in arms.items()}
-    base = _fullest(steps.get(REFERENCE, ()))
-    for arm, own in arms.items():
-        most, compared = _fullest(steps[arm]), arm != REFERENCE
-        same = own.same_outputs if compared else []
-        yield SharingRow(
-            arm=arm,
-            pass_name=own.lines[0]["pass"],
-            requests=len({(line["repeat"], line["position"]) for line in own.lines}),
-            answers=len(own.lines),
-            finished=len(own.answered),
-            blocks=None if most is None else most.blocks,
-            mean_blocks=fmean(step.blocks for step in steps[arm]) if steps[arm] else None,
-            entries=None if most is None else most.entries,
-            shared=None if most is None else most.entries / most.blocks,
-            block_bytes=None if size is None or token_bytes is None else size * token_bytes,
-            saved=1 - most.blocks / base.blocks if compared and most is not None and base is not None else None,
-            copied_blocks=own.counts.get("copied_blocks"),
-            waited_forks=own.counts.get("waited_forks"),
-            preemptions=own.counts.get("preemptions"),
-            computed_tokens=own.counts.get("computed_tokens"),
-            ttft_ms=own.ttft_ms,
-            tokens_per_s=own.tokens_per_s,
-            speed=own.speed if compared else None,
-            speed_interval=own.speed_interval,
-            pass_s=own.pass_s,
-            same_outputs=sum(same) if same else None,
-            compared_outputs=len(same),
-        )
-
-
-def _fullest(steps: Sequence[Held]) -> Held | None:
-    """The step in which most blocks were held; of several, the one in which they were named most often."""
-    return max(steps, key=lambda step: (step.blocks, step.entries), default=None)
+    return {key: [Held((pool - step["free"]) // size, step["reserved"] // size) for step in steps] for key, steps in view.usage.items()}

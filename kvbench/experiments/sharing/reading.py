@@ -16,6 +16,8 @@ from kvbench.experiments.sharing import metrics, tables
 from kvbench.experiments.sharing.metrics import REFERENCE, SharingRow
 
 MIB = 2**20
+ANSWERS = {"sampling": "sample", "beam": "beam"}
+"""What an answer is called, by pass."""
 
 
 class SharingReading(AtOnceReading):
@@ -26,7 +28,7 @@ class SharingReading(AtOnceReading):
 
     def rows(self, view: RunView) -> Rows:
         """A row for each pass and arm."""
-        return {"sharing": metrics.rows(view)}
+        return {"sharing": tuple(metrics.rows(view))}
 
     def title(self, view: RunView) -> Iterator[str]:
         """The requests, and how many answers each has."""
@@ -85,7 +87,8 @@ class SharingReading(AtOnceReading):
         for row in rows:
             other = base.get(row.pass_name)
             if row.arm != REFERENCE and other is not None and row.blocks is not None and other.blocks is not None:
-                yield f"{_subject(row)}: {_memory(row, row.blocks, other.blocks)}{_copies(row, other)}{_speed(row)}."
+                answers = numbered(row.answers // max(row.requests, 1), ANSWERS.get(row.pass_name, "answer"))
+                yield f"{answers} of each prompt: {_memory(row, row.blocks, other.blocks)}{_copies(row, other)}{_speed(row)}."
         if rows and not any(row.saved is not None for row in rows):
             yield f"One of the arms did not end, so there is nothing to compare: what is saved stands beside {REFERENCE}."
 
@@ -107,13 +110,7 @@ class SharingReading(AtOnceReading):
         """The blocks held, step by step."""
         from kvbench.experiments.sharing.plots import held_plots  # late: matplotlib
 
-        return held_plots(metrics.held_steps(view))
-
-
-def _subject(row: SharingRow) -> str:
-    count = row.answers // max(row.requests, 1)
-    kind = {"sampling": ("sample", "samples"), "beam": ("beam", "beams")}.get(row.pass_name, ("answer", "answers"))
-    return f"{count:,} {kind[count != 1]} of each prompt"
+        return held_plots(view)
 
 
 def _memory(row: SharingRow, own: int, copies: int) -> str:

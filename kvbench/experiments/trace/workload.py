@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from kvbench.analysis import sizing
+from kvbench.analysis.sizing import working_set_chunks
 from kvbench.errors import UsageError
 from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.trace.options import TraceOptions
@@ -62,13 +62,13 @@ class TraceReplay:
     def working_set_tokens(self) -> int:
         """Distinct prompt tokens, common heads counted once."""
         blocks = self._blocks
-        return sizing.working_set_tokens(self._prompts()) if blocks is None else int((blocks.ends - blocks.starts).sum())
+        return working_set_chunks(self._prompts(), 1) if blocks is None else int((blocks.ends - blocks.starts).sum())
 
     def working_set_chunks(self, chunk: int) -> int:
         """Room for every distinct prompt, and for what outputs may carry over a chunk's end."""
         blocks = self._blocks
         if blocks is None:
-            distinct = sizing.working_set_chunks(self._prompts(), chunk)
+            distinct = working_set_chunks(self._prompts(), chunk)
         else:
             distinct = int((blocks.ends // chunk - blocks.starts // chunk).sum())
         pairs = zip(self.trace.prompt_tokens, self.output_tokens, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from kvbench.experiments.at_once.options import AtOnceOptions
 from kvbench.experiments.workload import Size, request_key
@@ -24,6 +24,9 @@ class AtOnce:
     ``own_pace``: whether the configuration says when requests are sent, and they are not all in flight at once. ``provided``: sizes beside
     the requests' own that arms provide for. ``said``: what else the manifest says of the workload.
     """
+
+    each: ClassVar[str] = "request"
+    """What messages call one of them."""
 
     name: str
     seed: int
@@ -59,7 +62,7 @@ class AtOnce:
 
     def sizes(self) -> list[Size]:
         """Of every request, and what else arms provide for."""
-        return [*self.provided, *(Size(f"request {position}", *lengths) for position, lengths in enumerate(self.lengths))]
+        return [*self.provided, *(Size(f"{self.each} {position}", *lengths) for position, lengths in enumerate(self.lengths))]
 
     def working_set_tokens(self) -> int:
         """What all requests hold at their end; the last output token has no KV."""

@@ -6,13 +6,13 @@ limits, and shares and requests at once are of these steps. Each step weighs the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from kvbench.analysis.run_view import Line, RunView
 from kvbench.analysis.statistics import Interval, Statistics
-from kvbench.experiments.at_once.metrics import Measured, measured
+from kvbench.experiments.at_once.metrics import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,44 @@ class FragmentationRow:
     pass_s: float | None
 
 
-def rows(view: RunView) -> tuple[FragmentationRow, ...]:
+def rows(view: RunView) -> Iterator[FragmentationRow]:
     """A row for each arm that has a request."""
     usage: dict[str, list[Line]] = {}
-    for (arm, _, _), steps in view.usage.items():
-        usage.setdefault(arm, []).extend(steps)
+    for (arm, _, _), of_pass in view.usage.items():
+        usage.setdefault(arm, []).extend(of_pass)
     base = _at_once(usage.get(view.info.baseline or "", ()))
-    return tuple(_row(view, arm, own, usage.get(arm, ()), base) for arm, own in measured(view, view.info.baseline).items())
+    for arm, own in measured(view, view.info.baseline).items():
+        steps = usage.get(arm, [])
+        short = [step for step in steps if is_short(step)]
+        shares, overall, at_once = shares_of(short), shares_of(steps), _at_once(steps)
+        events = view.events({line["request_id"] for line in own.lines}).values()
+        ends = [event for found in events for event in found if event["event"] == "finish"]
+        reserved, wasted = [event["slots"] for event in ends], [event["slots"] - event["used"] for event in ends]
+        preemptions = [line["preemptions"] for line in own.answered]
+        yield FragmentationRow(
+            arm=arm,
+            block_size=view.info.arm_details[arm].get("block_size", view.info.block_size),
+            pool_slots=steps[0]["reserved"] + steps[0]["free"] if steps else None,
+            requests=len(own.lines),
+            finished=len(own.answered),
+            steps=len(steps),
+            short_steps=len(short),
+            shares=shares,
+            at_once=at_once,
+            times=None if at_once is None or base is None else at_once / base,
+            peak_running=max((step["running"] for step in steps), default=None),
+            waste=None if shares is None else shares.waste,
+            waste_all=None if overall is None else overall.waste,
+            waste_end=sum(wasted) / sum(reserved) if ends else None,
+            end_reserved=median(reserved) if ends else None,
+            end_wasted=median(wasted) if ends else None,
+            preemptions=None if not own.passes or None in preemptions else round(sum(preemptions) / len(own.passes)),
+            ttft_ms=own.ttft_ms,
+            tokens_per_s=own.tokens_per_s,
+            speed=own.speed,
+            speed_interval=own.speed_interval,
+            pass_s=own.pass_s,
+        )
 
 
 def is_short(step: Line) -> bool:
@@ -93,39 +124,6 @@ def shares_of(steps: Sequence[Line]) -> Shares | None:
     later = sum(step["reserved"] for step in steps) - used - never
     scattered = sum(step["free"] for step in steps if is_short(step) and step["needed"] <= step["free"])
     return Shares(*(count / slots for count in (used, later, never, scattered, sum(step["free"] for step in steps) - scattered)))
-
-
-def _row(view: RunView, arm: str, own: Measured, steps: Sequence[Line], base: float | None) -> FragmentationRow:
-    short = [step for step in steps if is_short(step)]
-    shares, overall, at_once = shares_of(short), shares_of(steps), _at_once(steps)
-    events = view.events({line["request_id"] for line in own.lines}).values()
-    ends = [event for found in events for event in found if event["event"] == "finish"]
-    reserved, wasted = [event["slots"] for event in ends], [event["slots"] - event["used"] for event in ends]
-    preemptions = [line["preemptions"] for line in own.answered]
-    return FragmentationRow(
-        arm=arm,
-        block_size=view.info.arm_details[arm].get("block_size", view.info.block_size),
-        pool_slots=steps[0]["reserved"] + steps[0]["free"] if steps else None,
-        requests=len(own.lines),
-        finished=len(own.answered),
-        steps=len(steps),
-        short_steps=len(short),
-        shares=shares,
-        at_once=at_once,
-        times=None if at_once is None or base is None else at_once / base,
-        peak_running=max((step["running"] for step in steps), default=None),
-        waste=None if shares is None else shares.waste,
-        waste_all=None if overall is None else overall.waste,
-        waste_end=sum(wasted) / sum(reserved) if ends else None,
-        end_reserved=median(reserved) if ends else None,
-        end_wasted=median(wasted) if ends else None,
-        preemptions=None if not own.passes or None in preemptions else round(sum(preemptions) / len(own.passes)),
-        ttft_ms=own.ttft_ms,
-        tokens_per_s=own.tokens_per_s,
-        speed=own.speed,
-        speed_interval=own.speed_interval,
-        pass_s=own.pass_s,
-    )
 
 
 def _at_once(steps: Sequence[Line]) -> float | None:

@@ -30,7 +30,7 @@ class FragmentationReading(AtOnceReading):
 
     def rows(self, view: RunView) -> Rows:
         """A row an arm."""
-        return {"fragmentation": metrics.rows(view)}
+        return {"fragmentation": tuple(metrics.rows(view))}
 
     def title(self, view: RunView) -> Iterator[str]:
         """The requests, and how long they may be."""
@@ -72,7 +72,12 @@ class FragmentationReading(AtOnceReading):
         if base is not None and paged is not None:
             yield from _gain(base, paged)
         if own is not None and own.shares is not None:
-            yield _kindest(own)
+            later, scattered = per_cent(own.shares.for_later), per_cent(own.shares.scattered)
+            yield (
+                "reserve-own keeps exactly what each request will use, which no server knows beforehand: it is the kindest reservation "
+                f"there is, and still {later} of the pool was kept for tokens to come, and {scattered} was free, enough for the next "
+                "request, and scattered."
+            )
         if base is not None:
             yield (
                 "transformers' default cache (DynamicCache) grows token by token and reserves nothing; its StaticCache "
@@ -125,15 +130,6 @@ def _gain(base: FragmentationRow, paged: FragmentationRow) -> Iterator[str]:
         many = f"{paged.at_once:.1f} requests ran at once on {paged.arm} in place of {base.at_once:.1f}, {paged.times:.1f} times as many"
     speed = f"{paged.tokens_per_s:,.0f} output tokens/s in place of {base.tokens_per_s:,.0f}, {paged.speed:.2f}x"
     yield f"In the same memory, {many}, and gave {speed}{within(paged.speed_interval) or NO_INTERVAL}."
-
-
-def _kindest(own: FragmentationRow) -> str:
-    assert own.shares is not None
-    return (
-        "reserve-own keeps exactly what each request will use, which no server knows beforehand: it is the kindest reservation there is, "
-        f"and still {per_cent(own.shares.for_later)} of the pool was kept for tokens to come, and {per_cent(own.shares.scattered)} was "
-        "free, enough for the next request, and scattered."
-    )
 
 
 READING = FragmentationReading()

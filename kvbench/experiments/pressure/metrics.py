@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kvbench.analysis.run_view import Line, RunView
 from kvbench.analysis.stalls import StallTimes, stall_times
 from kvbench.analysis.statistics import Interval, Statistics, statistics
-from kvbench.experiments.at_once.metrics import Measured, measured
+from kvbench.experiments.at_once.metrics import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +45,33 @@ class PressureRow:
     stalls: StallTimes
 
 
-def rows(view: RunView) -> tuple[PressureRow, ...]:
+def rows(view: RunView) -> Iterator[PressureRow]:
     """A row for each arm that has a request."""
-    return tuple(_row(view, arm, own) for arm, own in measured(view, view.info.baseline).items())
-
-
-def _row(view: RunView, arm: str, own: Measured) -> PressureRow:
-    rebuilt, computed = own.counts.get("recomputed_tokens"), own.counts.get("computed_tokens")
-    return PressureRow(
-        arm=arm,
-        pool_tokens=view.info.arm_details[arm].get("device_tokens", view.info.device_tokens),
-        requests=len(own.lines),
-        finished=len(own.answered),
-        tokens_per_s=own.tokens_per_s,
-        share=own.speed,
-        share_interval=own.speed_interval,
-        ttft_ms=own.ttft_ms,
-        tpot_ms=statistics([value for line in own.answered if (value := _tpot_ms(line)) is not None]),
-        itl_ms=statistics([gap for line in own.answered for gap in _itl_ms(line)]),
-        same_outputs=sum(own.same_outputs) if own.same_outputs else None,
-        compared_outputs=len(own.same_outputs),
-        peak_running=max((peak for line in own.passes if (peak := line.get("peak_running")) is not None), default=None),
-        preemptions=own.counts.get("preemptions"),
-        rebuilt_tokens=rebuilt,
-        computed_tokens=computed,
-        wasted=rebuilt / computed if rebuilt is not None and computed else None,
-        swapped_out_bytes=own.counts.get("swapped_out_bytes"),
-        swapped_in_bytes=own.counts.get("swapped_in_bytes"),
-        swap_full=own.counts.get("swap_full"),
-        stalls=stall_times(view.run, arm),
-    )
+    for arm, own in measured(view, view.info.baseline).items():
+        rebuilt, computed = own.counts.get("recomputed_tokens"), own.counts.get("computed_tokens")
+        yield PressureRow(
+            arm=arm,
+            pool_tokens=view.info.arm_details[arm].get("device_tokens", view.info.device_tokens),
+            requests=len(own.lines),
+            finished=len(own.answered),
+            tokens_per_s=own.tokens_per_s,
+            share=own.speed,
+            share_interval=own.speed_interval,
+            ttft_ms=own.ttft_ms,
+            tpot_ms=statistics([value for line in own.answered if (value := _tpot_ms(line)) is not None]),
+            itl_ms=statistics([gap for line in own.answered for gap in _itl_ms(line)]),
+            same_outputs=sum(own.same_outputs) if own.same_outputs else None,
+            compared_outputs=len(own.same_outputs),
+            peak_running=max((peak for line in own.passes if (peak := line.get("peak_running")) is not None), default=None),
+            preemptions=own.counts.get("preemptions"),
+            rebuilt_tokens=rebuilt,
+            computed_tokens=computed,
+            wasted=rebuilt / computed if rebuilt is not None and computed else None,
+            swapped_out_bytes=own.counts.get("swapped_out_bytes"),
+            swapped_in_bytes=own.counts.get("swapped_in_bytes"),
+            swap_full=own.counts.get("swap_full"),
+            stalls=stall_times(view.run, arm),
+        )
 
 
 def _tpot_ms(line: Line) -> float | None:

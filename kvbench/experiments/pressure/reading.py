@@ -38,7 +38,7 @@ class PressureReading(AtOnceReading):
 
     def rows(self, view: RunView) -> Rows:
         """A row an arm; and one of recompute against restore, if the run has a history."""
-        return {"pressure": metrics.rows(view), "crossover": crossover.rows(view)}
+        return {"pressure": tuple(metrics.rows(view)), "crossover": crossover.rows(view)}
 
     def title(self, view: RunView) -> Iterator[str]:
         """The requests, and their history."""
@@ -86,8 +86,25 @@ class PressureReading(AtOnceReading):
 
     def sentences(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterator[str]:
         """What the shortage cost each arm, and which recovery was cheaper; of a run with a history, which way back was faster."""
-        back = view.rows["crossover"]
-        return crossover.read(back) if back else _read(view.rows["pressure"], view.info)
+        rows = view.rows["pressure"]
+        if back := view.rows["crossover"]:
+            yield from crossover.read(back)
+            return
+        if not rows:
+            return
+        base = rows[0]
+        if base.arm != view.info.baseline or base.tokens_per_s is None:
+            yield f"The arm {view.info.baseline} did not end, so there is nothing to compare the others with."
+            return
+        if len(rows) == 1:
+            yield f"Only the arm {base.arm} was measured: there is nothing to compare it with; name two (--arm ample --arm recompute)."
+        for row in rows[1:]:
+            if row.share is not None:
+                share = f"{row.share:.2f}x{within(row.share_interval)} of {base.arm}'s {base.tokens_per_s:,.0f}"
+                yield f"Arm {row.arm} gave {row.tokens_per_s:,.0f} output tokens/s, {share}{_cost(row, base)}."
+        recovered = {row.arm: row for row in rows if row.arm in RECOVERIES and row.preemptions}
+        if len(recovered) == len(RECOVERIES):
+            yield _cheaper(recovered["recompute"], recovered["swap"], view.info)
 
     def conditions(self, view: RunView) -> Iterable[str]:
         """The sentences on a history name the link themselves."""
@@ -136,29 +153,6 @@ def _line(row: PressureRow | crossover.CrossoverRow) -> dict[str, Any]:
     count = times.pop("count")
     columns = {f"stall_{kind}_{part}": ms for kind, parts in times.items() for part, ms in (parts or {}).items()}
     return spliced(line, "stalls", {"stalls": count, **columns})
-
-
-def _read(rows: Sequence[PressureRow], info: RunInfo) -> Iterator[str]:
-    """A sentence for each arm beside the baseline, and one that compares the recoveries."""
-    if not rows:
-        return
-    base = rows[0]
-    if base.arm != info.baseline or base.tokens_per_s is None:
-        yield f"The arm {info.baseline} did not end, so there is nothing to compare the others with."
-        return
-    if len(rows) == 1:
-        yield f"Only the arm {base.arm} was measured: there is nothing to compare it with; name two (--arm ample --arm recompute)."
-    for row in rows[1:]:
-        if row.share is not None:
-            yield f"{_speed(row, base)}{_cost(row, base)}."
-    recovered = {row.arm: row for row in rows if row.arm in RECOVERIES and row.preemptions}
-    if len(recovered) == len(RECOVERIES):
-        yield _cheaper(recovered["recompute"], recovered["swap"], info)
-
-
-def _speed(row: PressureRow, base: PressureRow) -> str:
-    share = f"{row.share:.2f}x{within(row.share_interval)} of {base.arm}'s {base.tokens_per_s:,.0f}"
-    return f"Arm {row.arm} gave {row.tokens_per_s:,.0f} output tokens/s, {share}"
 
 
 def _cost(row: PressureRow, base: PressureRow) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvbench.analysis.stalls import PARTS, Split
+from kvbench.analysis.stalls import PARTS
 from kvbench.drawing.layout import UNKNOWN, Count, Style, fitting
 from kvbench.drawing.numbers import decimal, times
 from kvbench.experiments.pressure.crossover import CrossoverRow
@@ -19,7 +19,8 @@ def latency(rows: Sequence[PressureRow], style: Style) -> str:
     same = any(row.same_outputs is not None for row in rows)
 
     def cells(row: PressureRow, count: Count) -> list[str]:
-        ends = [f"{row.finished}/{row.requests}", *([_same(row)] if same else [])]
+        as_base = UNKNOWN if row.same_outputs is None else f"{row.same_outputs}/{row.compared_outputs}"
+        ends = [f"{row.finished}/{row.requests}", *([as_base] if same else [])]
         latencies = [value for metric in (row.ttft_ms, row.tpot_ms, row.itl_ms) for value in (metric.p50, metric.p99)]
         return [row.arm, *ends, decimal(row.tokens_per_s), *(_short(value) for value in latencies)]
 
@@ -47,7 +48,7 @@ def stalls(rows: Sequence[PressureRow], style: Style) -> str:
 
     def cells(count: Count) -> list[list[str]]:
         return [
-            [row.arm, name, count(row.stalls.count), *_parts(split)]
+            [row.arm, name, count(row.stalls.count), decimal(split.total_ms), *(decimal(getattr(split, part)) for part in PARTS)]
             for row in rows
             for name, split in (("sum", row.stalls.sum), ("median", row.stalls.median), ("longest", row.stalls.longest))
             if split is not None
@@ -72,14 +73,6 @@ def back(rows: Sequence[CrossoverRow], style: Style) -> str:
 def _ms(value: float | None) -> str:
     """Three digits that count."""
     return UNKNOWN if value is None else f"{value:,.{3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0}f}"
-
-
-def _parts(split: Split) -> list[str]:
-    return [decimal(split.total_ms), *(decimal(getattr(split, name)) for name in PARTS)]
-
-
-def _same(row: PressureRow) -> str:
-    return UNKNOWN if row.same_outputs is None else f"{row.same_outputs}/{row.compared_outputs}"
 
 
 def _short(value: float | None) -> str:

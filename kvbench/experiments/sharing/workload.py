@@ -7,13 +7,13 @@ hold it; with ``copying`` each answer has a copy of its own from the start. The 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from kvbench.errors import UsageError
 from kvbench.experiments.at_once.workload import AtOnce, distinct_prompts, drawn_lengths
 from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.sharing.options import SharingOptions
-from kvbench.experiments.workload import Size, request_key
+from kvbench.experiments.workload import request_key
 from kvbench.runners.base import ArmSetup, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
@@ -24,6 +24,8 @@ SAMPLING, BEAM = "sampling", "beam"
 @dataclass(frozen=True, kw_only=True)
 class Sharing(AtOnce):
     """The workload of one run. The passes have prompts of their own: those of the first pass stand before those of the second."""
+
+    each: ClassVar[str] = "prompt"
 
     samples: int
     beams: int
@@ -49,10 +51,6 @@ class Sharing(AtOnce):
             )
             for position, prompt in enumerate(pass_.doc_ids)
         ]
-
-    def sizes(self) -> list[Size]:
-        """Of one answer to each prompt."""
-        return [Size(f"prompt {number}", *lengths) for number, lengths in enumerate(self.lengths)]
 
     def working_set_tokens(self) -> int:
         """What copies of all answers of a pass hold at their end; the last output token has no KV."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,19 +26,21 @@ PassKey = tuple[str, int, int]
 """Arm, repeat and pass index."""
 
 
-class RunView:
+class RunView(ABC):
     """What is known of one run. Parts are computed when they are first asked for, and shared by all who ask."""
 
-    def __init__(self, run: Run, judges_tiers: bool = True, make_rows: Callable[[RunView], Rows] | None = None) -> None:
-        """A view of ``run``.
-
-        Args:
-            judges_tiers: the arms are tiers, so that hits, first reads and speedups speak of them.
-            make_rows: the rows of the run's experiment.
-        """
+    def __init__(self, run: Run) -> None:
         self.run = run
-        self.judges_tiers = judges_tiers
-        self._make_rows = make_rows
+
+    @property
+    @abstractmethod
+    def judges_tiers(self) -> bool:
+        """Whether the arms are tiers, so that hits, first reads and speedups speak of them."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> Rows:
+        """The rows of the run's experiment."""
 
     @cached_property
     def info(self) -> RunInfo:
@@ -67,11 +70,6 @@ class RunView:
     def has_tier(self, arm: str) -> bool:
         """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""
         return self.judges_tiers and arm != "none"
-
-    @cached_property
-    def rows(self) -> Rows:
-        """The rows of the run's experiment."""
-        return {} if self._make_rows is None else self._make_rows(self)
 
     @cached_property
     def labels(self) -> dict[int, str]:

@@ -18,7 +18,7 @@ from kvbench.analysis.run_view import RunView
 from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.metrics.metric import PassRequests, total
 from kvbench.metrics.registry import metrics, of_repeat
 from kvbench.metrics.repeat import Repeat
@@ -80,7 +80,7 @@ def reduce(run: Run, *more: Run) -> Baseline:
     runs = (run, *more)
     for other in more:
         _refuse_another_setup(run, other)
-    manifests, view = [one.manifest for one in runs], view_of(run)
+    manifests, view = [one.manifest for one in runs], ExperimentView(run)
     exact = view.info.concurrency == 1 and view.info.config.get("rate") is None
     return Baseline(
         source=", ".join(str(one.path) for one in runs),

@@ -227,11 +227,12 @@ def _check_chunks(backend: Backend, arm: ArmSetup) -> None:
 
 def _check(path: Path) -> list[str]:
     """What the run's own records, and its controls, say against it."""
+    from kvbench.experiments.readings import ExperimentView
     from kvbench.summary.controls import read_controls
-    from kvbench.summary.validity import check
+    from kvbench.summary.validity import reasons
 
-    run = read_run(path)
-    return [*check(run), *read_controls(run).reasons]
+    view = ExperimentView(read_run(path))
+    return [*reasons(view), *read_controls(view).reasons]
 
 
 def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchError:

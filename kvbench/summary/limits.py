@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from kvbench.analysis.latency import timed
 from kvbench.analysis.request_table import pass_labels
 from kvbench.analysis.run_info import RunInfo
-from kvbench.analysis.run_view import RunView
 from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS
 from kvbench.experiments.reading import Reading
-from kvbench.experiments.readings import reading_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.models.shapes import SHAPES
 
 SMALL_MODEL = 3e9
@@ -23,22 +22,21 @@ SHORT_ANSWER = 32
 """Tokens up to which an answer is over before decoding weighs anything."""
 
 
-def limits(view: RunView) -> tuple[str, ...]:
+def limits(view: ExperimentView) -> tuple[str, ...]:
     """The limits of a run, in words.
 
     A simulated run measured nothing, which its notes say; only the limits of its workload are left to say here.
     """
     if not view.requests:
         return ()
-    reading = reading_of(view.info.experiment)
     if view.info.simulated:
-        return (*reading.limits(view), *_unknown(view))
+        return (*view.reading.limits(view), *_unknown(view))
     return (
         *_certainty(view),
         *_unfinished(view),
-        *_load(view.info, reading),
+        *_load(view.info, view.reading),
         *_preemption(view),
-        *reading.limits(view),
+        *view.reading.limits(view),
         *_answers(view.info),
         *_restore(view),
         *_model(view.info),
@@ -47,7 +45,7 @@ def limits(view: RunView) -> tuple[str, ...]:
     )
 
 
-def _certainty(view: RunView) -> Iterator[str]:
+def _certainty(view: ExperimentView) -> Iterator[str]:
     """Too few repeats for an interval, too few requests for a tail."""
     known = timed(view.table)
     if known.empty:
@@ -60,7 +58,7 @@ def _certainty(view: RunView) -> Iterator[str]:
         yield f"the slowest requests: a {tail} needs {needs} of an arm and pass, and there {'is' if fewest == 1 else 'are'} {fewest:,}"
 
 
-def _unfinished(view: RunView) -> Iterator[str]:
+def _unfinished(view: ExperimentView) -> Iterator[str]:
     """Passes that were begun or asked for and that no repeat finished."""
     names = view.info.config.get("passes")
     if names is None:
@@ -86,7 +84,7 @@ def _load(info: RunInfo, reading: Reading) -> Iterator[str]:
         yield f"arrivals that wait for nobody: {info.concurrency} requests in flight, each sent when another had ended (--rate)"
 
 
-def _preemption(view: RunView) -> Iterator[str]:
+def _preemption(view: ExperimentView) -> Iterator[str]:
     """Requests that ran together, and none gave way; alone, no request can."""
     preemptions = view.table["preemptions"]
     if view.info.concurrency != 1 and not preemptions.isna().any() and not preemptions.any():
@@ -99,7 +97,7 @@ def _answers(info: RunInfo) -> Iterator[str]:
         yield f"long answers: each has {_counted(tokens, 'token')} (--output-tokens)"
 
 
-def _restore(view: RunView) -> Iterator[str]:
+def _restore(view: ExperimentView) -> Iterator[str]:
     info = view.info
     if info.link is not None:
         yield (
@@ -135,7 +133,7 @@ def _machine(info: RunInfo) -> Iterator[str]:
         yield "what it ran on: the machine is not recorded"
 
 
-def _unknown(view: RunView) -> Iterator[str]:
+def _unknown(view: ExperimentView) -> Iterator[str]:
     answered = view.table[~view.table["failed"]]
     unknown = int(answered[["device", "host", "computed"]].isna().any(axis=1).sum())
     if unknown:

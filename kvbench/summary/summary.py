@@ -18,7 +18,7 @@ from kvbench.analysis.source_rows import SourceRow, source_rows
 from kvbench.analysis.speedup import FirstRead, first_read
 from kvbench.analysis.stalls import Stalls, stalls_of
 from kvbench.experiments.reading import Reading
-from kvbench.experiments.readings import reading_of, row_keys, view_of
+from kvbench.experiments.readings import ExperimentView, row_keys
 from kvbench.metrics.registry import of_pass as added_metrics
 from kvbench.runs.run_folder import Run
 from kvbench.summary import validity
@@ -78,17 +78,17 @@ class Summary:
 
 def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) -> Summary:
     """The summary of a run, finished or not; ``per_document`` adds a row for each request of a pass, ``per_repeat`` for each repeat."""
-    return summary_of(view_of(run), per_document, per_repeat)
+    return summary_of(ExperimentView(run), per_document, per_repeat)
 
 
-def summary_of(view: RunView, per_document: bool = False, per_repeat: bool = False) -> Summary:
+def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: bool = False) -> Summary:
     """The same of a run that is in view already."""
-    info, reading = view.info, reading_of(view.info.experiment)
+    info, reading = view.info, view.reading
     judges, measures = reading.judges_tiers, reading.judges_tiers and not info.simulated
     far = tuple(spread.outliers(view)) if measures else ()
     passes = tuple(pass_rows(view, {(row.arm, row.pass_index): row.count for row in far}, added_metrics)) if judges else ()
     costs = tuple(_first_reads(view, reading)) if measures else ()
-    controls = read_controls(view.run)
+    controls = read_controls(view)
     recorded = info.reasons if info.status == "invalid" else ()
     return Summary(
         path=str(view.path),

@@ -11,40 +11,32 @@ from typing import Any
 from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
-from kvbench.experiments.readings import reading_of, view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.calibration import fit_notes
-from kvbench.runs.run_folder import Run
 from kvbench.summary import servers
 
 
-def check(run: Run) -> list[str]:
-    """The reasons not to trust a run, one sentence each; empty if there is none."""
-    return reasons(view_of(run))
-
-
-def reasons(view: RunView) -> list[str]:
-    """The same of a run that is in view already."""
-    reading = reading_of(view.info.experiment)
+def reasons(view: ExperimentView) -> list[str]:
+    """Why not to trust a run, one sentence each; empty if there is no reason."""
     return [
         *_failures(view),
-        *_warm_first_pass(view, reading.prompts_share),
+        *_warm_first_pass(view, view.reading.prompts_share),
         *_wrong_tokens(view),
         *servers.reasons(view),
-        *reading.reasons(view),
+        *view.reading.reasons(view),
         *_not_as_predicted(view.agreement),
     ]
 
 
-def notes(view: RunView) -> list[str]:
+def notes(view: ExperimentView) -> list[str]:
     """What a reader must know and what is no fault, one sentence each."""
-    reading = reading_of(view.info.experiment)
     return [
-        *_status(view, reading.requests_of_repeat(view.info)),
+        *_status(view, view.reading.requests_of_repeat(view.info)),
         *view.run.skipped,
         *_simulated(view.info),
-        *reading.setup_notes(view),
+        *view.reading.setup_notes(view),
         *servers.notes(view),
-        *reading.notes(view),
+        *view.reading.notes(view),
     ]
 
 

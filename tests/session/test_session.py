@@ -22,6 +22,7 @@ from kvbench.cli import progress
 from kvbench.cli.main import main
 from kvbench.errors import Interrupted, OutOfMemory, UsageError
 from kvbench.experiments.composed import load_config
+from kvbench.experiments.readings import ExperimentView
 from kvbench.runners.engine.backend import EngineBackend
 from kvbench.runners.registry import RUNNERS, RunnerKind
 from kvbench.runs.records import RequestRecord
@@ -116,7 +117,7 @@ def test_overlapping_requests_are_estimated_and_a_difference_is_no_fault(measure
 def test_a_hit_that_nobody_foresaw_is_not_to_be_trusted(plain: Run) -> None:
     lost = {"cached_tokens_host": 0, "computed_tokens": PROMPT}
     requests = [line | (lost if line["request_id"] == "cpu-r0-p1-2" else {}) for line in plain.requests]
-    assert validity.check(replace(plain, requests=requests)) == [
+    assert validity.reasons(ExperimentView(replace(plain, requests=requests))) == [
         "hits differ from the prediction (profile engine) in 1 of 24 requests "
         "(the first, cpu-r0-p1-2: device, host, computed 0 + 0 + 114, predicted 0 + 112 + 2)"
     ]

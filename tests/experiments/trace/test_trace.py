@@ -12,6 +12,7 @@ import pytest
 from kvbench.analysis.prediction import compare
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
+from kvbench.experiments.readings import ExperimentView
 from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.trace.workload import TraceReplay, make_trace
 from kvbench.reports.formats import markdown, terminal
@@ -179,14 +180,15 @@ def test_a_hit_of_the_first_request_is_a_warm_cache(replayed: Run) -> None:
 
     warm = {"cached_tokens_device": 32, "computed_tokens": 58}
     lines = [line | (warm if line["request_id"] == "cpu-r0-p0-0" else {}) for line in replayed.requests]
-    assert validity.check(replace(replayed, requests=lines))[0].startswith("the first pass of arm cpu was not cold: 1 request met")
+    [first, *_] = validity.reasons(ExperimentView(replace(replayed, requests=lines)))
+    assert first.startswith("the first pass of arm cpu was not cold: 1 request met")
 
 
 def test_answers_that_are_not_as_long_as_asked_for(replayed: Run) -> None:
     from dataclasses import replace
 
     lines = [line | ({"output_tokens": 1} if line["request_id"] == "none-r0-p0-2" else {}) for line in replayed.requests]
-    assert validity.check(replace(replayed, requests=lines)) == [
+    assert validity.reasons(ExperimentView(replace(replayed, requests=lines))) == [
         "the answers of arm none, repeat 0, hold 10 tokens, and the trace asks for 13"
     ]
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -81,6 +82,11 @@ class RunView(ABC):
         """The request lines of each arm."""
         return {arm: [line for line in self.requests if line["arm"] == arm] for arm in self.arms}
 
+    def pass_seconds(self, arm: str, pass_index: int) -> float | None:
+        """Pass time: first send to last token, in seconds; the median over repeats. ``None``: no repeat has one."""
+        walls = [line["wall_s"] for line in self.finished(arm, pass_index) if line["wall_s"] is not None]
+        return median(walls) if walls else None
+
     def finished(self, arm: str, pass_index: int | None = None) -> list[Line]:
         """The lines of an arm's finished passes, or of one of them, a line a repeat."""
         return [line for line in self.passes if line["arm"] == arm and pass_index in (None, line["pass_index"])]
@@ -98,10 +104,15 @@ class RunView(ABC):
             return None
 
     @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The requests, a row each (:func:`kvbench.analysis.request_table.request_frame`)."""
+        return request_frame(self.run)
+
+    @cached_property
     def table(self) -> pd.DataFrame:
-        """The requests, a row each, with what was predicted of them (:func:`kvbench.analysis.prediction.with_prediction`)."""
+        """The same with what was predicted of each request (:func:`kvbench.analysis.prediction.with_prediction`)."""
         rates = None if self.rates is None else Rates(*(self.rates[name] for name in ("prefill", "restore", "overhead_ms")))
-        return with_prediction(request_frame(self.run), self.run, rates)
+        return with_prediction(self.frame, self.run, rates)
 
     @cached_property
     def by_pass(self) -> dict[tuple[str, int], pd.DataFrame]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from kvbench.metrics.metric import ComparedBy, Metric, total, whole
+from kvbench.drawing.layout import grouped
+from kvbench.metrics.metric import ComparedBy, Metric, total
 
 METRICS = (
     Metric(
         name="preemptions", unit="", formula="preemptions of the pass's requests, mean of the repeats", header="preemptions",
         worse="higher", measure=lambda one: total(one.answered["preemptions"]), withheld="any request's are unknown",
-        compared=ComparedBy.COUNT, words=("more", "fewer"), show=whole, column=None, order=30, repeat="preemptions",
+        compared=ComparedBy.COUNT, words=("more", "fewer"), show=grouped, column=None, order=30, repeat="preemptions",
     ),
     Metric(
         name="failed", unit="", formula="requests that failed, over all repeats", header="failed", worse="higher",
-        measure=lambda one: int(one.rows["failed"].sum()), over_repeats=sum, compared=ComparedBy.EXACT, words=("more", "fewer"), show=whole,
-        column=0, order=31, hidden_at_0=True, row="failed", repeat="failed",
+        measure=lambda one: int(one.rows["failed"].sum()), over_repeats=sum, compared=ComparedBy.EXACT, words=("more", "fewer"),
+        show=grouped, column=0, order=31, hidden_at_0=True, row="failed", repeat="failed",
     ),
 )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvbench.metrics.metric import SHARE, Metric, per_cent
+from kvbench.drawing.numbers import per_cent
+from kvbench.metrics.metric import SHARE, Metric
 from kvbench.metrics.repeat import Repeat
 
 

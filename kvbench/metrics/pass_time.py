@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvbench.metrics.metric import Metric, decimal
+from kvbench.drawing.numbers import decimal
+from kvbench.metrics.metric import Metric
 
 METRICS = (
     Metric(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kvbench.metrics.metric import ComparedBy, Metric, PassRequests, total, whole
+from kvbench.drawing.layout import grouped
+from kvbench.metrics.metric import ComparedBy, Metric, PassRequests, total
 
 
 def _tokens(tier: str, place: int, formula: str, worse: Literal["higher", "lower"], words: tuple[str, str], counted: str) -> Metric:
@@ -15,7 +16,7 @@ def _tokens(tier: str, place: int, formula: str, worse: Literal["higher", "lower
 
     return Metric(
         name=tier, unit="tokens", formula=formula, header=tier, worse=worse, measure=measure, withheld="any request's are unknown",
-        compared=ComparedBy.TOKENS, words=words, moved="other tier", show=whole, column=5 + place, order=20 + place,
+        compared=ComparedBy.TOKENS, words=words, moved="other tier", show=grouped, column=5 + place, order=20 + place,
         needs_tier=tier == "host", row=tier, repeat=tier,
     )  # fmt: skip
 

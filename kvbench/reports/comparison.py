@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from kvbench.comparison.baseline import Baseline
@@ -10,7 +9,8 @@ from kvbench.comparison.compare import Comparison, Line
 from kvbench.comparison.thresholds import Outcome
 from kvbench.comparison.verdict import ChangeVerdict
 from kvbench.drawing import layout
-from kvbench.metrics.metric import ComparedBy, Metric, whole
+from kvbench.drawing.numbers import per_cent, signed_per_cent
+from kvbench.metrics.metric import ComparedBy, Metric
 from kvbench.metrics.registry import metrics
 
 _SHORT = {"same within noise": "same", "too few samples": "too few"}
@@ -41,11 +41,6 @@ def to_markdown(comparison: Comparison) -> str:
     sections.append(_legend(comparison))
     sections += [f"- note: {layout.escaped(note)}" for note in comparison.notes]
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def to_json(comparison: Comparison) -> str:
-    """The comparison as one JSON document."""
-    return json.dumps(comparison.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def headline(comparison: Comparison) -> str:
@@ -111,9 +106,9 @@ def _changes(lines: Sequence[Line], style: layout.Style) -> str:
                 _label(line.metric),
                 number(line.metric, line.base),
                 number(line.metric, line.new),
-                _share(line.change),
+                signed_per_cent(line.change),
                 _interval(line),
-                _plain_share(line.noise),
+                per_cent(line.noise),
                 (_SHORT.get(line.word, line.word) if line.gates else f"({_SHORT.get(line.word, line.word)})"),
             ]
             for line in lines
@@ -143,7 +138,7 @@ def _counts(lines: Sequence[Line], style: layout.Style) -> str:
 def _from_to(line: Line | None, count: layout.Count) -> str:
     if line is None:
         return layout.NO_TIER
-    base, new = (count(value) if line.metric.show is whole else number(line.metric, value) for value in (line.base, line.new))
+    base, new = (count(value) if line.metric.show is layout.grouped else number(line.metric, value) for value in (line.base, line.new))
     return new if line.base == line.new else f"{base} to {new}"
 
 
@@ -183,7 +178,7 @@ def change(line: Line) -> str:
     if line.metric.compared is not ComparedBy.RATIO:
         return layout.UNKNOWN if line.change is None else f"{line.change:+,.4g}".replace("-", "−")
     interval = _interval(line)
-    return _share(line.change) + (f", 95 % {interval}" if interval != layout.UNKNOWN else "")
+    return signed_per_cent(line.change) + (f", 95 % {interval}" if interval != layout.UNKNOWN else "")
 
 
 def _interval(line: Line) -> str:
@@ -196,11 +191,3 @@ def _signed(share: float) -> str:
     """A share as a signed whole per cent; where it is less than one, as 0."""
     text = f"{share * 100:+,.0f}" if abs(share) < 100 else "over +10,000"
     return "0" if text in ("+0", "-0") else text.replace("-", "−")
-
-
-def _share(value: float | None) -> str:
-    return layout.UNKNOWN if value is None else f"{value * 100 + 0.0:+,.1f} %".replace("-", "−")
-
-
-def _plain_share(value: float | None) -> str:
-    return layout.UNKNOWN if value is None else f"{value * 100:.1f} %"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
-from kvbench.drawing.numbers import times
+from kvbench.drawing.numbers import grouped_decimal, per_cent, times
 from kvbench.planning.result import CurveRow, KVAmount, Plan, PlannedPassRow
 
 
@@ -30,11 +29,6 @@ def markdown(plan: Plan) -> str:
     parts += [f"{escaped(command.what)}:\n\n```\n{command.line}\n```" for command in plan.commands]
     parts += ["\n".join(f"- note: {escaped(note)}" for note in plan.notes)] if plan.notes else []
     return "\n\n".join(parts) + "\n"
-
-
-def to_json(plan: Plan) -> str:
-    """The plan as one JSON document."""
-    return json.dumps(plan.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _kv_line(plan: Plan) -> str:
@@ -97,27 +91,19 @@ def _size_cells(plan: Plan, count: Count) -> Iterator[list[str]]:
 
 
 def _pass_cells(row: PlannedPassRow, count: Count, timed: bool) -> list[str]:
-    shown = [_decimal(row.p50_ms), _decimal(row.mean_ms), UNKNOWN if row.speedup is None else times(row.speedup)] if timed else []
+    shown = [grouped_decimal(row.p50_ms), grouped_decimal(row.mean_ms), times(row.speedup)] if timed else []
     host = NO_TIER if row.host is None else count(row.host)
     return [row.arm, row.pass_label, count(row.requests), *shown, count(row.device), host, count(row.computed)]
 
 
 def _curve_cells(row: CurveRow, plan: Plan, count: Count, timed: bool) -> list[str]:
     found = next(item for item in row.passes if item.pass_label == plan.headline)
-    shown = [_decimal(found.none_p50_ms), _decimal(found.cpu_p50_ms)] if timed else []
+    shown = [grouped_decimal(found.none_p50_ms), grouped_decimal(found.cpu_p50_ms)] if timed else []
     names = ((plan.smallest_all, "hits all"), (plan.smallest_hit, "hits"), (plan.pool, "this"))
     name = next((name for size, name in reversed(names) if size is not None and size.units == row.pool.units), "")
-    rates = [_share(found.none_rate), _share(found.cpu_rate)]
-    return [name, count(row.pool.tokens), f"{row.pool.gib:,.2f}", *rates, *shown, _share(row.lru_rate), _share(row.best_rate)]
+    rates = [per_cent(found.none_rate), per_cent(found.cpu_rate)]
+    return [name, count(row.pool.tokens), f"{row.pool.gib:,.2f}", *rates, *shown, per_cent(row.lru_rate), per_cent(row.best_rate)]
 
 
 def _documents(count: int) -> str:
     return f"{count:,} document{'' if count == 1 else 's'}"
-
-
-def _decimal(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.1f}"
-
-
-def _share(rate: float | None) -> str:
-    return UNKNOWN if rate is None else f"{rate * 100:.1f} %"

@@ -15,9 +15,10 @@ from kvbench.analysis.source_rows import SourceRow
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
 from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
-from kvbench.drawing.numbers import decimal, times
-from kvbench.metrics.metric import Metric, whole
+from kvbench.drawing.numbers import decimal, per_cent, signed_per_cent
+from kvbench.metrics.metric import Metric
 from kvbench.metrics.registry import metrics
+from kvbench.summary.controls import ControlRow
 from kvbench.summary.summary import Summary
 
 SHOWN = 10
@@ -50,7 +51,7 @@ def _columns(summary: Summary) -> Iterator[Column]:
     yield Column(-2, "pass", lambda row, _: row.pass_label)
     yield Column(-1, "n", lambda row, count: count(row.ttft_ms.n or row.answered))
     if any(row.noise is not None for row in summary.passes):
-        yield Column(_NOISE, "noise", lambda row, _: _per_cent_of(row.noise))
+        yield Column(_NOISE, "noise", lambda row, _: per_cent(row.noise))
     for metric in metrics().values():
         if metric.column is not None and not (metric.hidden_at_0 and not any(map(metric.of_row, summary.passes))):
             yield Column(metric.column, metric.header.replace("{baseline}", str(summary.baseline)), partial(_metric, metric))
@@ -60,7 +61,7 @@ def _metric(metric: Metric, row: PassRow, count: Count) -> str:
     if metric.needs_tier and not row.tier:
         return NO_TIER
     value = metric.of_row(row)
-    if metric.show is whole:
+    if metric.show is grouped:
         return count(value)
     return UNKNOWN if value is None else (metric.cell or metric.show)(value)
 
@@ -127,6 +128,20 @@ def documents_table(summary: Summary, style: Style) -> Iterator[tuple[str, str]]
     noun = "document" if summary.passes else "request"
     if summary.documents:
         yield f"By {noun} (TTFT: median over repeats)", by_document(summary.documents, style, noun)
+
+
+def controls_table(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
+    """Heading and table of the controls, where no tier can help, if the run has any: a row an arm beside the baseline."""
+
+    def cells(row: ControlRow, count: Count) -> list[str]:
+        tier = NO_TIER if row.arm == "none" else count(row.host)
+        gain, noise = signed_per_cent(row.gain), per_cent(row.noise)
+        return [row.control, row.arm, count(row.n), decimal(row.baseline_ms), decimal(row.p50_ms), gain, noise, tier, row.verdict]
+
+    if rows := summary.controls.rows:
+        header = ["control", "arm", "n", f"{summary.baseline} p50", "p50", "gain", "noise", "host", "verdict"]
+        table = fitting(header, 2, lambda count: [cells(row, count) for row in rows], style)
+        yield "Controls, where no tier can help (TTFT of the second pass)", table
 
 
 def load_lines(loads: Sequence[LoadCost]) -> Iterator[str]:
@@ -256,12 +271,3 @@ _TIERS = ["device", "host", "computed"]
 def _tiers(row: PassRow | SourceRow | DocumentRow, count: Count) -> list[str]:
     """Tokens by tier; an arm without a tier has no host column to fill, which is not the same as an unknown count."""
     return [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
-
-
-def _per_cent_of(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{share * 100:.1f} %"
-
-
-def speedup_of(row: PassRow) -> str:
-    """A pass's speedup over the baseline."""
-    return UNKNOWN if row.speedup.p50 is None else times(row.speedup.p50)

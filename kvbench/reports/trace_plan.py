@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, with_rest, wrapped
+from kvbench.drawing.numbers import per_cent
 from kvbench.planning.trace_plan import Pool, TracePlan
 from kvbench.planning.trace_tiers import AtPool
 
@@ -25,11 +25,6 @@ def markdown(plan: TracePlan) -> str:
     parts = [f"**{escaped(' · '.join(_title(plan)))}**"]
     parts += [f"{escaped(head)}\n\n{table}" for head, table in _tables(plan, MARKDOWN)]
     return "\n\n".join([*parts, *map(escaped, _sentences(plan))]) + "\n"
-
-
-def to_json(plan: TracePlan) -> str:
-    """The plan as one JSON document, with more pools than the table shows."""
-    return json.dumps(plan.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _title(plan: TracePlan) -> Iterator[str]:
@@ -138,7 +133,7 @@ def _is_round(blocks: int) -> bool:
 
 
 def _share(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value * 100:.2f} %"
+    return per_cent(value, 2)
 
 
 def _ratio(part: int | None, whole: int | None) -> str:

@@ -173,12 +173,8 @@ def _wall_s(records: Sequence[RequestRecord]) -> float | None:
     """First send to last token; ``None`` where no request has a last token."""
     if all(record.last_token_s is None for record in records):
         return None
-    return max(record.last_token_s or record.end_s for record in records) - min(_start(record) for record in records)
-
-
-def _start(record: RequestRecord) -> float:
-    """When a request was sent; for one that never was, when it was to be."""
-    return record.scheduled_s if record.sent_s is None else record.sent_s
+    first = min(record.scheduled_s if record.sent_s is None else record.sent_s for record in records)  # never sent: when it was to be
+    return max(record.last_token_s or record.end_s for record in records) - first
 
 
 def rotated(arms: Sequence[ArmSetup], repeat: int) -> list[ArmSetup]:

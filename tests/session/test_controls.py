@@ -27,7 +27,7 @@ from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, Run, control_folder, read_run
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary import controls
 from kvbench.summary.controls import Verdict, judge, read_controls
 from kvbench.summary.summary import summarise
@@ -291,7 +291,7 @@ def test_a_control_can_be_run_again_by_itself(small_model: Path, tmp_path: Path,
     assert "fits: the working set (200) fits the pool (320)" in " ".join(capsys.readouterr().out.split())
 
 
-class Stops(Silent):
+class Stops(Watcher):
     """Raises an error after so many requests."""
 
     def __init__(self, after: int, error: BaseException) -> None:

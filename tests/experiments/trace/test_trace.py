@@ -19,7 +19,7 @@ from kvbench.reports.formats import markdown, terminal
 from kvbench.runners.base import OpenLoop
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary import validity
 from kvbench.summary.summary import summarise
 from tests.configs import loaded
@@ -40,7 +40,7 @@ def measure(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     def run(trace: Path, **given: Any) -> Run:
         sizes = {name: value for name, value in SIZES.items() if name != "chunk_tokens" or given.get("tier") != "none"}
         config = loaded(None, {"experiment": "trace", "trace": trace, "model": str(small_model), **sizes, **given})
-        finished = session.run(config, tmp_path_factory.mktemp("runs") / "run", Silent(), ["kvbench", "run"])
+        finished = session.run(config, tmp_path_factory.mktemp("runs") / "run", Watcher(), ["kvbench", "run"])
         assert finished.reasons == []
         return read_run(finished.path)
 
@@ -195,7 +195,7 @@ def test_answers_that_are_not_as_long_as_asked_for(replayed: Run) -> None:
 
 def test_the_simulator_replays_a_real_trace_block_by_block(tmp_path: Path) -> None:
     given = {"experiment": "trace", "runner": "simulator", "trace": EXCERPT, "kv_tokens": 200_000, "tier": "none", "concurrency": 1}
-    run = read_run(session.run(loaded(None, given), tmp_path / "run", Silent(), []).path)
+    run = read_run(session.run(loaded(None, given), tmp_path / "run", Watcher(), []).path)
     lines = [json.loads(line) for line in EXCERPT.read_text().splitlines()]
     seen: set[int] = set()
     expected = []
@@ -210,7 +210,7 @@ def test_the_simulator_replays_a_real_trace_block_by_block(tmp_path: Path) -> No
 
 def test_a_real_trace_on_the_engine(tmp_path: Path) -> None:
     given = {"experiment": "trace", "trace": EXCERPT, "limit": 12, "max_prompt_tokens": 1600, "kv_tokens": 4096, "output_tokens": 2}
-    finished = session.run(loaded(None, {**given, "speedup": 1e6}), tmp_path / "run", Silent(), [])
+    finished = session.run(loaded(None, {**given, "speedup": 1e6}), tmp_path / "run", Watcher(), [])
     assert finished.reasons == []
     run = read_run(finished.path)
     assert len(run.requests) == 2 * run.manifest["workload"]["requests_per_pass"]

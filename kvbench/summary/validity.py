@@ -6,14 +6,25 @@ Every sentence that can name the option to try names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
 from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.calibration import fit_notes
-from kvbench.summary import servers
+
+STARTED = "server_started_ms"
+"""Among the counters, and none: when the server's process started."""
+
+LAG_TICK_S = 0.01
+"""The client looks so often how late its event loop is."""
+
+NOTICEABLE_LAG = 0.05
+"""A client whose 99th percentile of lag is above this share of a pass's median TTFT may explain some of it."""
 
 
 def reasons(view: ExperimentView) -> list[str]:
@@ -22,7 +33,10 @@ def reasons(view: ExperimentView) -> list[str]:
         *_failures(view),
         *_warm_first_pass(view, view.reading.prompts_share),
         *_wrong_tokens(view),
-        *servers.reasons(view),
+        *_backwards(view),
+        *_restarted(view),
+        *_foreign_traffic(view),
+        *_faults(view),
         *view.reading.reasons(view),
         *_not_as_predicted(view.agreement),
     ]
@@ -35,7 +49,7 @@ def notes(view: ExperimentView) -> list[str]:
         *view.run.skipped,
         *_simulated(view.info),
         *view.reading.setup_notes(view),
-        *servers.notes(view),
+        *_late_client(view),
         *view.reading.notes(view),
     ]
 
@@ -121,6 +135,65 @@ def _lines(view: RunView, wrong: Callable[[Line], bool], what: str, how: Callabl
         yield f"{what}, in {_requests(len(found))} (the first, {found[0]['request_id']}: {how(found[0])})"
 
 
+def _backwards(view: RunView) -> Iterator[str]:
+    """Counters only grow within an arm and repeat; one that fell was reset or restarted, and its differences mean nothing."""
+    fell: dict[tuple[str, str], str] = {}
+    for line, before, after in _counters(view):
+        for name in sorted((before.keys() & after.keys()) - {STARTED}):
+            if after[name] < before[name]:
+                where = f"repeat {line['repeat']}, pass {line['pass']}: from {before[name]:,} to {after[name]:,}"
+                fell.setdefault((line["arm"], name), f"counter {name} of arm {line['arm']} went backwards, first in {where}")
+    yield from fell.values()
+
+
+def _restarted(view: RunView) -> Iterator[str]:
+    for line, before, after in _counters(view):
+        if STARTED in before and before[STARTED] != after.get(STARTED):
+            yield f"the server of arm {line['arm']} was restarted in repeat {line['repeat']}, before the end of pass {line['pass']}"
+            return
+
+
+def _foreign_traffic(view: RunView) -> Iterator[str]:
+    """Requests and prompt tokens that a server counted and that were not ours, within a pass or between two."""
+    sent: dict[tuple[Any, ...], list[Line]] = {}
+    for line in view.requests:
+        if line["sent_s"] is not None:
+            sent.setdefault(_pass(line), []).append(line)
+    for line, before, after in _counters(view):
+        within = after is line["counters_after"]
+        ours = sent.get(_pass(line), []) if within else []
+        finished = after.get("finished", 0) - before.get("finished", 0) - len(ours)
+        tokens = after.get("prompt_tokens", 0) - before.get("prompt_tokens", 0) - sum(item["prompt_tokens_sent"] for item in ours)
+        if before and (finished > 0 or tokens > 0):
+            when = "in" if within else "before"
+            yield (
+                f"foreign traffic: {when} pass {line['pass']} of arm {line['arm']}, repeat {line['repeat']}, the server counted "
+                f"{max(finished, 0):,} requests and {max(tokens, 0):,} prompt tokens that were not of this run"
+            )
+            return
+
+
+def _counters(view: RunView) -> Iterator[tuple[Line, dict[str, int], dict[str, int]]]:
+    """Each two readings that follow each other on one server, with the pass that the later one belongs to."""
+    last: dict[tuple[str, int], dict[str, int]] = {}
+    for line in view.passes:
+        server = line["arm"], line["repeat"]
+        for before, after in pairwise([last.get(server, {}), line["counters_before"], line["counters_after"]]):
+            yield line, before, after
+        last[server] = line["counters_after"]
+
+
+def _pass(line: Line) -> tuple[Any, ...]:
+    return line["arm"], line["repeat"], line["pass_index"]
+
+
+def _faults(view: RunView) -> Iterator[str]:
+    """What the runner saw that speaks against a pass."""
+    for line in view.passes:
+        for fault in line.get("faults") or ():
+            yield f"arm {line['arm']}, repeat {line['repeat']}, pass {line['pass']}: {fault}"
+
+
 def _not_as_predicted(agreement: Agreement | None) -> Iterator[str]:
     """Hits that an exact prediction did not foresee: the engine, the profile or the counting is at fault, and nobody knows which."""
     if agreement is None or not agreement.exact or not agreement.differences:
@@ -163,6 +236,33 @@ def _simulated(info: RunInfo) -> Iterator[str]:
     fit, model = info.rates.get("fit") or {}, info.config.get("model")
     if fit:
         yield from fit_notes(fit["model"], fit["status"], model)
+
+
+def _late_client(view: RunView) -> Iterator[str]:
+    """A client so late that it may explain what was measured."""
+    worst: tuple[float, str] | None = None
+    for line in view.passes:
+        lag = _lag_p99(line)
+        ttft = None if lag is None else _median_ttft(view, line)
+        if ttft and lag is not None and lag > NOTICEABLE_LAG * ttft and (worst is None or lag / ttft > worst[0]):
+            worst = lag / ttft, f"arm {line['arm']}, pass {line['pass']}: its lag's p99 is {lag:.1f} ms, the TTFT's p50 {ttft:.1f} ms"
+    if worst is not None:
+        remedy = "free a core, or lower --concurrency or --rate"
+        yield f"the client itself was late and may explain some of what was measured ({worst[1]}); {remedy}"
+
+
+def _median_ttft(view: RunView, line: Line) -> float | None:
+    times = [item["ttft_ms"] for item in view.requests if _pass(item) == _pass(line) and item["ttft_ms"] is not None]
+    return float(np.median(times)) if times else None
+
+
+def _lag_p99(line: Line) -> float | None:
+    """The 99th percentile of the client's lag in ms: only lags above a millisecond were kept, of one look every tick."""
+    lags = line.get("client_lags_ms")
+    if lags is None or not line["wall_s"]:
+        return None
+    beyond = int(line["wall_s"] / LAG_TICK_S * 0.01)
+    return sorted(lags, reverse=True)[beyond] if len(lags) > beyond else 0.0
 
 
 def _cached(line: Line) -> int:

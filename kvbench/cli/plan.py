@@ -86,7 +86,7 @@ def _of_trace(config: PlanConfig, kind: str, plots: Path | None) -> str:
 
     made = plan_trace(config)
     if plots is not None:
-        from kvbench.reports.trace_plots import trace_plots
+        from kvbench.reports.plan_plots import trace_plots
 
         output.save_all(trace_plots(made), plots)
     return {"terminal": reports.terminal, "markdown": reports.markdown, "json": to_json}[kind](made)

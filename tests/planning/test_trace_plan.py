@@ -22,7 +22,7 @@ from kvbench.planning.trace_plan import TracePlan, plan_trace
 from kvbench.planning.trace_tiers import read_tiers
 from kvbench.reports import trace_plan as reports
 from kvbench.reports.formats.json import to_json
-from kvbench.reports.trace_plots import trace_plots
+from kvbench.reports.plan_plots import trace_plots
 from kvbench.runners.profiles import ENGINE, PROFILES
 from kvbench.runners.simulator.simulator import CacheSizes, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve

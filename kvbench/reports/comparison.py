@@ -98,23 +98,12 @@ def _tables(comparison: Comparison, style: layout.Style) -> Iterator[tuple[str, 
 
 
 def _changes(lines: Sequence[Line], style: layout.Style) -> str:
-    def cells(_: layout.Count) -> list[list[str]]:
-        return [
-            [
-                line.arm,
-                line.pass_label,
-                _label(line.metric),
-                number(line.metric, line.base),
-                number(line.metric, line.new),
-                signed_per_cent(line.change),
-                _interval(line),
-                per_cent(line.noise),
-                (_SHORT.get(line.word, line.word) if line.gates else f"({_SHORT.get(line.word, line.word)})"),
-            ]
-            for line in lines
-        ]
+    def cells(line: Line) -> list[layout.Cell]:
+        word = _SHORT.get(line.word, line.word)
+        values = [number(line.metric, line.base), number(line.metric, line.new), signed_per_cent(line.change), _interval(line)]
+        return [line.arm, line.pass_label, _label(line.metric), *values, per_cent(line.noise), word if line.gates else f"({word})"]
 
-    return layout.fitting(["arm", "pass", "", "base", "new", "change", "95 %", "noise", "verdict"], 3, cells, style)
+    return layout.table(["arm", "pass", "", "base", "new", "change", "95 %", "noise", "verdict"], 3, map(cells, lines), style)
 
 
 def _label(metric: Metric) -> str:
@@ -129,17 +118,19 @@ def _counts(lines: Sequence[Line], style: layout.Style) -> str:
     counted = {line.metric.name for line in lines if line.base or line.new}
     names = [name for name, metric in metrics().items() if metric.compared is ComparedBy.TOKENS or name in counted]
 
-    def cells(count: layout.Count) -> list[list[str]]:
-        return [[*place, *(_from_to(found.get(name), count) for name in names), _worst(found.values())] for place, found in by_pass.items()]
-
-    return layout.fitting(["arm", "pass", *names, "verdict"], 2, cells, style)
+    rows = [[*place, *(_from_to(found.get(name)) for name in names), _worst(found.values())] for place, found in by_pass.items()]
+    return layout.table(["arm", "pass", *names, "verdict"], 2, rows, style)
 
 
-def _from_to(line: Line | None, count: layout.Count) -> str:
+def _from_to(line: Line | None) -> layout.Cell:
     if line is None:
         return layout.NO_TIER
-    base, new = (count(value) if line.metric.show is layout.grouped else number(line.metric, value) for value in (line.base, line.new))
-    return new if line.base == line.new else f"{base} to {new}"
+
+    def shown(count: layout.Count) -> str:
+        base, new = (count(value) if line.metric.show is layout.grouped else number(line.metric, value) for value in (line.base, line.new))
+        return new if line.base == line.new else f"{base} to {new}"
+
+    return shown
 
 
 def _worst(lines: Iterable[Line]) -> str:
@@ -150,13 +141,8 @@ def _worst(lines: Iterable[Line]) -> str:
 
 
 def _thresholds(outcomes: Sequence[Outcome], style: layout.Style) -> str:
-    def cells(_: layout.Count) -> list[list[str]]:
-        return [
-            [one.arm, one.pass_label, one.rule, *(number(one.metric, value) for value in (one.base, one.new)), result(one)]
-            for one in outcomes
-        ]
-
-    return layout.fitting(["arm", "pass", "fails if", "base", "new", "result"], 3, cells, style)
+    rows = [[one.arm, one.pass_label, one.rule, number(one.metric, one.base), number(one.metric, one.new), result(one)] for one in outcomes]
+    return layout.table(["arm", "pass", "fails if", "base", "new", "result"], 3, rows, style)
 
 
 def result(outcome: Outcome) -> str:

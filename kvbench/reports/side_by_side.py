@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvbench.analysis.pass_rows import PassRow
-from kvbench.drawing.layout import UNKNOWN, Count, Style, fitting
+from kvbench.drawing.layout import UNKNOWN, Cell, Style, table
 from kvbench.drawing.numbers import decimal, per_cent, times
 from kvbench.runs.sweep_folder import shown
 from kvbench.summary.side_by_side import OneRun, SideBySide
@@ -19,30 +19,26 @@ def beside(side: SideBySide, style: Style) -> str:
     A run that has not been measured has a row too, in which nothing is known.
     """
     rows = [row for _, summary in side.measured for row in summary.passes]
-    intervals = any(row.speedup.p50_interval for row in rows)
-    seconds, hits = any(row.pass_s is not None for row in rows), any(hit_rate(row) is not None for row in rows)
-    header = [side.heading, "arm", "pass", "n", "TTFT p50", "mean", over(side)]
-    header += [*(["95 %"] if intervals else []), *(["pass s"] if seconds else []), *(["hits"] if hits else [])]
+    intervals = "95 %" if any(row.speedup.p50_interval for row in rows) else None
+    seconds = "pass s" if any(row.pass_s is not None for row in rows) else None
+    hits = "hits" if any(hit_rate(row) is not None for row in rows) else None
+    header = [side.heading, "arm", "pass", "n", "TTFT p50", "mean", over(side), intervals, seconds, hits]
 
-    def cells(run: OneRun, row: PassRow, count: Count) -> list[str]:
-        ttft = row.ttft_ms
-        first = [run.label, row.arm, row.pass_label, count(ttft.n or row.answered), decimal(ttft.p50), decimal(ttft.mean)]
-        interval, took = [_interval(row)] if intervals else [], [decimal(row.pass_s)] if seconds else []
-        return [*first, times(row.speedup.p50), *interval, *took, *([per_cent(hit_rate(row), 0)] if hits else [])]
+    def cells(run: OneRun, row: PassRow) -> list[Cell]:
+        ttft: list[Cell] = [row.ttft_ms.n or row.answered, decimal(row.ttft_ms.p50), decimal(row.ttft_ms.mean)]
+        speedup = [times(row.speedup.p50), _interval(row)]
+        return [run.label, row.arm, row.pass_label, *ttft, *speedup, decimal(row.pass_s), per_cent(hit_rate(row), 0)]
 
-    def lines(count: Count) -> list[list[str]]:
-        found: list[list[str]] = []
-        for run in side.runs:
-            passes = () if run.summary is None else run.summary.passes
-            found += [cells(run, row, count) for row in passes] or [[run.label, *[UNKNOWN] * (len(header) - 1)]]
-        return found
-
-    return fitting(header, 3, lines, style)
+    lines: list[list[Cell]] = []
+    for run in side.runs:
+        passes = () if run.summary is None else run.summary.passes
+        lines += [cells(run, row) for row in passes] or [[run.label, *[None] * (len(header) - 1)]]
+    return table(header, 3, lines, style)
 
 
 def joint_tables(side: SideBySide, style: Style) -> Iterator[tuple[str, str]]:
     """Headings and tables of rows that the runs of one experiment have."""
-    return (table for reading in side.readings for table in reading.joint_tables(side.rows, style))
+    return (drawn for reading in side.readings for drawn in reading.joint_tables(side.rows, style))
 
 
 def joint_sentences(side: SideBySide) -> Iterator[str]:

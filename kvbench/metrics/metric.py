@@ -16,6 +16,7 @@ import pandas as pd
 from kvbench.analysis.latency import timed
 from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.drawing.numbers import grouped_decimal
+from kvbench.drawing.numbers import per_cent as per_cent  # what shows a share
 from kvbench.metrics.repeat import Repeat
 
 SHARE = "share"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kvbench.drawing.layout import grouped
-from kvbench.drawing.numbers import per_cent
-from kvbench.metrics.metric import SHARE, ComparedBy, Metric, PassRequests, total
+from kvbench.metrics.metric import SHARE, ComparedBy, Metric, PassRequests, per_cent, total
 from kvbench.metrics.repeat import Repeat
 
 

@@ -12,11 +12,10 @@ from kvbench.analysis.run_view import Rows, RunView
 from kvbench.config.run import RunConfig
 from kvbench.config.settings import Setting
 from kvbench.drawing.layout import Style, fitting
-from kvbench.drawing.numbers import per_cent
 from kvbench.experiments.experiment import Experiment, RunnerFacts
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.workload import Size, request_key
-from kvbench.metrics.metric import SHARE, ComparedBy, Metric
+from kvbench.metrics.metric import SHARE, ComparedBy, Metric, per_cent
 from kvbench.runners.base import ArmSetup, FollowUp, Request
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass

@@ -38,3 +38,8 @@ def per_cent(share: float | None, digits: int = 1) -> str:
 def signed_per_cent(share: float | None) -> str:
     """A change as a share, in per cent with its sign."""
     return UNKNOWN if share is None else f"{share * 100 + 0.0:+,.1f} %".replace("-", "−")
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of them."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ from kvbench.comparison.compare import Comparison, Line
 from kvbench.comparison.thresholds import Outcome
 from kvbench.comparison.verdict import ChangeVerdict
 from kvbench.drawing import layout
-from kvbench.drawing.numbers import per_cent, signed_per_cent
+from kvbench.drawing.numbers import counted, per_cent, signed_per_cent
 from kvbench.metrics.metric import ComparedBy, Metric
 from kvbench.metrics.registry import metrics
 
@@ -74,7 +74,7 @@ def _of_outcome(outcome: Outcome) -> str:
 
 def _side(run: Baseline) -> str:
     repeats = max((len(cell.repeats) for cell in run.cells), default=0)
-    measured = f"{repeats} repeat{'' if repeats == 1 else 's'}" + (f" in {run.runs} runs" if run.runs > 1 else "")
+    measured = counted(repeats, "repeat") + (f" in {run.runs} runs" if run.runs > 1 else "")
     parts = [f"kvbench {run.kvbench}" if run.kvbench else "", str(run.created or ""), measured]
     parts += [] if run.status == "complete" else [run.status]
     parts += [] if run.machine.get("link") is None else [f"link {run.machine['link']}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Cell, Style, escaped, packed, table, wrapped
-from kvbench.drawing.numbers import grouped_decimal, per_cent, times
+from kvbench.drawing.numbers import counted, grouped_decimal, per_cent, times
 from kvbench.planning.result import CurveRow, KVAmount, Plan, PlannedPassRow
 
 
@@ -75,8 +75,8 @@ def _size_cells(plan: Plan) -> Iterator[list[Cell]]:
     def units(size: KVAmount, name: str) -> str:
         return "" if plan.profile == "documents" else f"{size.units:,} {name}"
 
-    holds = f"holds {_documents(plan.pool_documents)}"
-    yield line("working set", _documents(plan.documents), plan.working_set)
+    holds = f"holds {counted(plan.pool_documents, 'document')}"
+    yield line("working set", counted(plan.documents, "document"), plan.working_set)
     yield line("device pool", ", ".join(part for part in (units(plan.pool, "blocks"), holds) if part), plan.pool)
     if plan.smallest_hit is not None and plan.smallest_all is not None:
         yield line("smallest pool", f"{plan.headline} hits at all", plan.smallest_hit)
@@ -102,7 +102,3 @@ def _curve_cells(row: CurveRow, plan: Plan) -> list[Cell]:
     rates = [per_cent(found.none_rate), per_cent(found.cpu_rate)]
     shown = [grouped_decimal(found.none_p50_ms), grouped_decimal(found.cpu_p50_ms)]
     return [name, row.pool.tokens, f"{row.pool.gib:,.2f}", *rates, *shown, per_cent(row.lru_rate), per_cent(row.best_rate)]
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'' if count == 1 else 's'}"

@@ -11,6 +11,7 @@ from kvbench.analysis.latency import timed
 from kvbench.analysis.request_table import pass_labels
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS
+from kvbench.drawing.numbers import counted
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.readings import ExperimentView
 from kvbench.models.shapes import SHAPES
@@ -94,7 +95,7 @@ def _preemption(view: ExperimentView) -> Iterator[str]:
 def _answers(info: RunInfo) -> Iterator[str]:
     tokens = info.output_tokens
     if tokens is not None and tokens <= SHORT_ANSWER:
-        yield f"long answers: each has {_counted(tokens, 'token')} (--output-tokens)"
+        yield f"long answers: each has {counted(tokens, 'token')} (--output-tokens)"
 
 
 def _restore(view: ExperimentView) -> Iterator[str]:
@@ -127,7 +128,7 @@ def _machine(info: RunInfo) -> Iterator[str]:
         yield "what the servers ran on: of their machine nothing is known, only the client's is recorded"
     elif (cpu := environment.get("cpu")) is not None:
         cores = environment.get("cores")
-        where = environment.get("gpu") or (cpu if cores is None else f"{cpu}, {_counted(cores, 'core')}")
+        where = environment.get("gpu") or (cpu if cores is None else f"{cpu}, {counted(cores, 'core')}")
         yield f"another machine: it ran on one ({where})"
     else:
         yield "what it ran on: the machine is not recorded"
@@ -137,11 +138,7 @@ def _unknown(view: ExperimentView) -> Iterator[str]:
     answered = view.table[~view.table["failed"]]
     unknown = int(answered[["device", "host", "computed"]].isna().any(axis=1).sum())
     if unknown:
-        yield f"where each prompt token came from: unknown for {unknown:,} of {_counted(len(answered), 'request')}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+        yield f"where each prompt token came from: unknown for {unknown:,} of {counted(len(answered), 'request')}"
 
 
 def _millions(parameters: float) -> str:

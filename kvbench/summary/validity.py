@@ -14,6 +14,7 @@ import numpy as np
 from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
+from kvbench.drawing.numbers import counted
 from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.calibration import fit_notes
 
@@ -88,7 +89,7 @@ def _warm_first_pass(view: RunView, prompts_share: bool) -> Iterator[str]:
         read.add(document)
     for arm, lines in warm.items():
         yield (
-            f"the first pass of arm {arm} was not cold: {_requests(len(lines))} met cached tokens of a document never read before "
+            f"the first pass of arm {arm} was not cold: {counted(len(lines), 'request')} met cached tokens of a document never read before "
             f"(the first, {lines[0]['request_id']}: {_cached(lines[0]):,})"
         )
 
@@ -104,35 +105,26 @@ def _wrong_tokens(view: RunView) -> Iterator[str]:
         *tiers, prompt = parts(line)
         return None not in (*tiers, prompt) and sum(tiers) != prompt  # type: ignore[arg-type]
 
-    def resized(line: Line) -> bool:
-        return line["prompt_tokens"] not in (None, line["prompt_tokens_sent"])
-
-    def wrong_output(line: Line) -> bool:
-        return line["error"] is None and asked is not None and line["output_tokens"] != asked
-
-    def sums(line: Line) -> str:
-        return "{} + {} + {} of {}".format(*parts(line))
-
-    yield from _lines(view, unequal_sum, "tokens by tier (device + host + computed) do not sum to the prompt", sums)
-    yield from _lines(
-        view,
-        resized,
-        "the prompt as counted is not the prompt as sent",
-        lambda line: f"{line['prompt_tokens']} of {line['prompt_tokens_sent']}",
+    checks: tuple[tuple[str, Callable[[Line], bool], Callable[[Line], str]], ...] = (
+        (
+            "tokens by tier (device + host + computed) do not sum to the prompt",
+            unequal_sum,
+            lambda line: "{} + {} + {} of {}".format(*parts(line)),
+        ),
+        (
+            "the prompt as counted is not the prompt as sent",
+            lambda line: line["prompt_tokens"] not in (None, line["prompt_tokens_sent"]),
+            lambda line: f"{line['prompt_tokens']} of {line['prompt_tokens_sent']}",
+        ),
+        (
+            "the output is not --output-tokens long",
+            lambda line: line["error"] is None and asked is not None and line["output_tokens"] != asked,
+            lambda line: f"{line['output_tokens']} of {asked}",
+        ),
     )
-    yield from _lines(
-        view,
-        wrong_output,
-        "the output is not --output-tokens long",
-        lambda line: f"{line['output_tokens']} of {asked}",
-    )
-
-
-def _lines(view: RunView, wrong: Callable[[Line], bool], what: str, how: Callable[[Line], str]) -> Iterator[str]:
-    """One sentence for all requests for which ``wrong`` holds."""
-    found = [line for line in view.requests if wrong(line)]
-    if found:
-        yield f"{what}, in {_requests(len(found))} (the first, {found[0]['request_id']}: {how(found[0])})"
+    for what, wrong, how in checks:
+        if found := [line for line in view.requests if wrong(line)]:
+            yield f"{what}, in {counted(len(found), 'request')} (the first, {found[0]['request_id']}: {how(found[0])})"
 
 
 def _backwards(view: RunView) -> Iterator[str]:
@@ -268,7 +260,3 @@ def _lag_p99(line: Line) -> float | None:
 def _cached(line: Line) -> int:
     """Cached tokens of a request; unknown counts as none here, where only a known hit is a fault."""
     return (line["cached_tokens_device"] or 0) + (line["cached_tokens_host"] or 0)
-
-
-def _requests(count: int) -> str:
-    return "1 request" if count == 1 else f"{count:,} requests"

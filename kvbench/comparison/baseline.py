@@ -25,6 +25,7 @@ from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
+_GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
 
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 _Groups = list[tuple[Annotated[int, Field(ge=1, le=10**7)], _Count, _Count, _Count]]
@@ -98,12 +99,13 @@ def reduce(run: Run, *more: Run) -> Baseline:
         _refuse_another_setup(run, other)
     views = [ExperimentView(one) for one in (run, *more)]
     manifests, info = [view.run.manifest for view in views], views[0].info
+    statuses = [view.info.status for view in views]
     exact = info.concurrency == 1 and info.config.get("rate") is None
     return Baseline(
         source=", ".join(str(view.path) for view in views),
         kvbench=run.manifest.get("kvbench"),
         created=max((str(manifest["created"]) for manifest in manifests if manifest.get("created")), default=None),
-        status=min((view.info.status for view in views), key=_gravity),
+        status=next((status for status in _GRAVEST_FIRST if status in statuses), statuses[0]),
         reasons=tuple(dict.fromkeys(reason for view in views for reason in view.info.reasons)),
         exact=exact,
         subject=identity.subject(run.manifest),
@@ -112,11 +114,6 @@ def reduce(run: Run, *more: Run) -> Baseline:
         cells=tuple(_cells(views, exact)),
         runs=len(views),
     )
-
-
-def _gravity(status: str) -> int:
-    order = ("invalid", "interrupted", "running", "complete")
-    return order.index(status) if status in order else len(order)
 
 
 def _refuse_another_setup(run: Run, other: Run) -> None:

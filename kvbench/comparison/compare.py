@@ -213,12 +213,8 @@ class _Measured:
     @property
     def compared(self) -> Sides:
         """What an interval is made of: logarithms where the change is a share."""
-        base, new = (_logarithms(side) if self.relative else side for side in self.samples)
+        base, new = ([np.log(run).tolist() for run in side] if self.relative else side for side in self.samples)
         return Sides(self.key[0], base, new)
-
-
-def _logarithms(side: ByRun) -> ByRun:
-    return [np.log(run).tolist() for run in side]
 
 
 def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: bool, several: bool, predicted: bool) -> Iterator[Line]:

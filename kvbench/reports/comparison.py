@@ -99,15 +99,12 @@ def _tables(comparison: Comparison, style: layout.Style) -> Iterator[tuple[str, 
 
 def _changes(lines: Sequence[Line], style: layout.Style) -> str:
     def cells(line: Line) -> list[layout.Cell]:
-        word = _SHORT.get(line.word, line.word)
-        values = [number(line.metric, line.base), number(line.metric, line.new), signed_per_cent(line.change), _interval(line)]
-        return [line.arm, line.pass_label, _label(line.metric), *values, per_cent(line.noise), word if line.gates else f"({word})"]
+        metric, word = line.metric, _SHORT.get(line.word, line.word)
+        values = [number(metric, line.base), number(metric, line.new), signed_per_cent(line.change), _interval(line)]
+        label = metric.label if metric.label is not None else f"{metric.header} ({metric.unit})" if metric.unit else metric.header
+        return [line.arm, line.pass_label, label, *values, per_cent(line.noise), word if line.gates else f"({word})"]
 
     return layout.table(["arm", "pass", "", "base", "new", "change", "95 %", "noise", "verdict"], 3, map(cells, lines), style)
-
-
-def _label(metric: Metric) -> str:
-    return metric.label if metric.label is not None else f"{metric.header} ({metric.unit})" if metric.unit else metric.header
 
 
 def _counts(lines: Sequence[Line], style: layout.Style) -> str:

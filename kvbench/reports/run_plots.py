@@ -49,7 +49,12 @@ def _plots(summary: Summary, points: Points) -> Iterator[Plot]:
     arms = list(dict.fromkeys(item.arm for item in points.passes))
     if any(not np.isnan(item.ttft_ms).all() for item in points.passes):
         places = "document and pass" if summary.passes else "request"
-        yield drawn("ttft", f"{ttft} by {places}", _of_passes(points.passes), _passes_figure(points.passes, arms))
+        yield drawn(
+            "ttft",
+            f"{ttft} by {places}",
+            _sentence(f"{item.arm}, {item.pass_label}: {_range(item.ttft_ms)}" for item in points.passes),
+            _passes_figure(points.passes, arms),
+        )
     if counted := [row for row in summary.passes if None not in (row.device, row.computed, row.host if row.tier else 0)]:
         yield drawn("tokens", "Prompt tokens by tier", _of_tokens(counted), _tokens_figure(counted))
     if points.sources:
@@ -59,7 +64,8 @@ def _plots(summary: Summary, points: Points) -> Iterator[Plot]:
     for item in points.timelines:
         yield drawn(f"timeline-{item.arm}", timeline_title(item), timeline_description(item), timeline_figure(item))
     if points.foreseen:
-        yield drawn("prediction", "TTFT, predicted against measured", _of_foreseen(points), _foreseen_figure(points, arms))
+        told = _sentence(f"{item.arm}: in the median measured ÷ predicted is {_ratio(item)}" for item in points.foreseen)
+        yield drawn("prediction", "TTFT, predicted against measured", told, _foreseen_figure(points, arms))
 
 
 def _passes_figure(passes: Sequence[PassPoints], arms: list[str]) -> Figure:
@@ -199,10 +205,6 @@ def _name(text: str) -> str:
 # In words.
 
 
-def _of_passes(passes: Sequence[PassPoints]) -> str:
-    return _sentence(f"{item.arm}, {item.pass_label}: {_range(item.ttft_ms)}" for item in passes)
-
-
 def _of_tokens(rows: Sequence[PassRow]) -> str:
     return _sentence(
         f"{row.arm}, {row.pass_label}: {row.device:,} device, {'' if not row.tier else f'{row.host:,} host, '}{row.computed:,} computed"
@@ -220,10 +222,6 @@ def _of_stalls(points: Points) -> str:
     longest = points.stalls[0]
     where = f"{longest.request_id}, after token {longest.after_token:,}"
     return f"The longest of the {len(points.stalls)} that are shown: {milliseconds(longest.total_ms)} ({where})."
-
-
-def _of_foreseen(points: Points) -> str:
-    return _sentence(f"{item.arm}: in the median measured ÷ predicted is {_ratio(item)}" for item in points.foreseen)
 
 
 def _ratio(item: ForeseenPoints) -> str:

@@ -117,7 +117,8 @@ def _model(info: RunInfo) -> Iterator[str]:
     name, parameters = info.model.get("name"), info.model.get("parameters")
     random = name in SHAPES
     if parameters is not None and parameters < SMALL_MODEL:
-        yield f"a model of the size that is served: {name} has {_millions(parameters)} {'random ' if random else ''}weights (--model)"
+        many = f"{parameters / 1e9:.1f} billion" if parameters >= 1e9 else f"{parameters / 1e6:,.1f} million"
+        yield f"a model of the size that is served: {name} has {many} {'random ' if random else ''}weights (--model)"
     elif random:
         yield f"answers that mean anything: the weights of {name} are random (--model)"
 
@@ -139,7 +140,3 @@ def _unknown(view: ExperimentView) -> Iterator[str]:
     unknown = int(answered[["device", "host", "computed"]].isna().any(axis=1).sum())
     if unknown:
         yield f"where each prompt token came from: unknown for {unknown:,} of {counted(len(answered), 'request')}"
-
-
-def _millions(parameters: float) -> str:
-    return f"{parameters / 1e9:.1f} billion" if parameters >= 1e9 else f"{parameters / 1e6:,.1f} million"

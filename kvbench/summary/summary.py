@@ -25,6 +25,7 @@ from kvbench.summary.controls import Controls, read_controls
 from kvbench.summary.limits import limits
 
 FORMAT = "kvbench.summary/1"
+_DISAGREEMENT = "repeats differ in their tokens by tier; the table shows their rounded mean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
         sentences=(*reading.sentences(view, passes, costs), *reading.conditions(view)),
         notes=(
             *validity.notes(view),
-            *_disagreement(passes),
+            *([] if all(row.repeats_agree for row in passes) else [_DISAGREEMENT]),
             *spread.outlier_note(far, view.labels),
             *reading.unsteady(view, costs),
             *controls.notes,
@@ -150,11 +151,6 @@ def _first_reads(view: RunView, reading: Reading) -> Iterator[FirstRead]:
         for arm in view.arms[1:]:
             if (cost := first_read(view.table, view.arms[0], arm)) is not None:
                 yield cost
-
-
-def _disagreement(rows: tuple[PassRow, ...]) -> Iterator[str]:
-    if any(not row.repeats_agree for row in rows):
-        yield "repeats differ in their tokens by tier; the table shows their rounded mean"
 
 
 def _plain(value: Any) -> Any:

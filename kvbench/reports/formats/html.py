@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from kvbench.drawing.layout import HTML
 from kvbench.reports.formats.format import ReportFormat, RunReport, RunsReport
 from kvbench.reports.sections import Kind, own_sections, sections
-
-if TYPE_CHECKING:
-    from kvbench.summary.side_by_side import SideBySide
 
 _PLACED = frozenset({Kind.SENTENCES, Kind.NOTES, Kind.REASONS, Kind.LIMITS, Kind.SOURCE})
 """Sections that have a place of their own in the template."""
@@ -35,9 +32,10 @@ def render_several(runs: RunsReport) -> str:
     from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, told  # late: pandas
 
     side = runs.side
+    by = "" if side.key is None else f" by {side.heading}: {', '.join(run.label for run in side.runs)}"
     return _page(
         "side_by_side.html.jinja",
-        title=_title(side),
+        title=f"{len(side.runs)} runs{by}",
         side=side,
         plots=runs.plots,
         beside=Markup(beside(side, HTML)) if any(summary.passes for _, summary in side.measured) else "",
@@ -67,11 +65,6 @@ def _table(text: str) -> Markup:
     """A table, escaped already, with what stands behind it."""
     element, _, after = text.partition("</table>")
     return Markup(f"{element}</table>{Markup.escape(after)}")
-
-
-def _title(side: SideBySide) -> str:
-    count = f"{len(side.runs)} runs"
-    return count if side.key is None else f"{count} by {side.heading}: {', '.join(run.label for run in side.runs)}"
 
 
 FORMAT = ReportFormat("html", "one page with plots, which needs nothing else", 3, render, render_several, is_page=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Cell, Style, escaped, table, with_rest, wrapped
 from kvbench.drawing.numbers import per_cent
@@ -11,6 +12,7 @@ from kvbench.planning.trace_tiers import Arm, AtPool
 from kvbench.planning.windows import Window
 
 SHOWN_WINDOWS = 48
+_share = partial(per_cent, digits=2)
 
 
 def terminal(plan: TracePlan) -> str:
@@ -116,10 +118,6 @@ def _at_pool(plan: TracePlan, lru: Pool, at_pool: AtPool, optimum: float) -> Ite
 def _is_round(blocks: int) -> bool:
     digits = str(blocks)
     return digits[0] in "125" and not digits[1:].strip("0")
-
-
-def _share(value: float | None) -> str:
-    return per_cent(value, 2)
 
 
 def _ratio(part: int | None, whole: int | None) -> str:

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
+from kvbench.config.slo import Slo, parse_slo
 from kvbench.errors import UsageError
 from kvbench.reports.formats.format import RunReport, RunsReport, formats
 
@@ -61,6 +62,12 @@ def report(
                      help="The log's columns: ttft (ms) or ttft_s, arm, pass, repeat, doc, error, prompt, device, host, computed. "
                      "Several by commas; repeatable. [default: columns of these names]"),
     ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option("--slo", metavar="LIMITS", show_default=False,
+                     help="Latency limits in ms, as ttft=2000,tpot=50: goodput counts the requests that met all; also e2el, and ttft_p95 "
+                     "of all. [default: the run's own]"),
+    ] = None,
     format: Annotated[
         str,
         typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output", callback=_known_format,
@@ -105,16 +112,16 @@ def report(
         raise UsageError(f"{run_dirs[0]} and --csv {csv[0]}: a report shows either run folders or logs")
     if map and not csv:
         raise UsageError("--map names the columns of a log, and there is none (--csv FILE)")
-    chosen = formats()[format]
+    chosen, objective = formats()[format], _objective(slo)
     if per_document and per_repeat and chosen.has_one_kind_of_line:
         raise UsageError(f"--format {format} has one kind of line; choose --per-document or --per-repeat")
     if run_dirs and (len(run_dirs) > 1 or is_sweep(run_dirs[0])):
-        several = RunsReport(side_by_side(run_dirs, per_document, per_repeat), full)
+        several = RunsReport(side_by_side(run_dirs, per_document, per_repeat, objective), full)
         _save_plots(several, plots)
         text = chosen.render_several(several)
     else:
         run = read_run(run_dirs[0]) if run_dirs else read_logs(csv or (), parse_map(map or ()))
-        one = _of_one(run, chosen.is_page, per_document, per_repeat)
+        one = _of_one(run, chosen.is_page, per_document, per_repeat, objective)
         _save_plots(one, plots)
         text = chosen.render(one)
     if file is None:
@@ -123,12 +130,24 @@ def report(
         output.save(text, file)
 
 
-def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool) -> RunReport:
+def _objective(text: str | None) -> Slo | None:
+    """The objective of a ``--slo``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return None if text is None else parse_slo(text)
+    except ValueError as error:
+        raise UsageError(f"--slo: {error} (got {text!r})") from None
+
+
+def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool, slo: Slo | None) -> RunReport:
     """What a format gets of a run."""
     from kvbench.experiments.readings import ExperimentView
     from kvbench.summary.summary import summary_of
 
-    view = ExperimentView(run)
+    view = ExperimentView(run, slo)
     return RunReport(summary_of(view, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page), view)
 
 

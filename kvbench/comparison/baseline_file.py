@@ -68,7 +68,8 @@ def write_baseline(base: Baseline) -> str:
 
 
 def _cell_to_json(cell: Cell) -> dict[str, Any]:
-    line = asdict(cell) | {"requests": None}
+    unmeasured = [name for name in ("tpot_ms", "itl_ms", "e2el_ms") if not getattr(cell, name).n]
+    line = {name: value for name, value in asdict(cell).items() if name not in unmeasured} | {"requests": None}
     for repeat in line["repeats"]:
         if repeat["metrics"] is None:
             del repeat["metrics"]

@@ -49,8 +49,9 @@ def unregister(name: str) -> None:
 
 
 def of_repeat(one: PassRequests) -> dict[str, float | None] | None:
-    """The metrics that are kept by name, of one repeat; ``None``: there are none."""
-    return {metric.name: metric.of(one) for metric in metrics().values() if metric.by_name} or None
+    """The metrics that a baseline keeps by name, of one repeat; ``None``: all are unknown."""
+    found = {metric.name: metric.of(one) for metric in metrics().values() if metric.by_name or metric.by_repeat}
+    return found if any(value is not None for value in found.values()) else None
 
 
 def of_pass(requests: pd.DataFrame, lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvbench.metrics.metric import SHARE, Metric, decimal, per_cent
+from kvbench.drawing.numbers import decimal, per_cent
+from kvbench.metrics.metric import SHARE, Metric
 
 _WITHHELD = "no --slo with a limit of each request, or a request's time is unknown"
 

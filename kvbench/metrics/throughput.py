@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvbench.metrics.metric import ComparedBy, Metric, decimal
+from kvbench.drawing.numbers import decimal
+from kvbench.metrics.metric import ComparedBy, Metric
 
 
 def _throughput(part: str, what: str, header: str, place: int) -> Metric:

@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.drawing.numbers import decimal, milliseconds
-from kvbench.drawing.plots import ARMS, WIDTH, Plot
-from kvbench.drawing.themed import drawn, printable
+from kvbench.drawing.plots import ARMS, WIDTH, Plot, drawn, printable
 from kvbench.summary.side_by_side import SideBySide
 from kvbench.summary.summary import Summary
 

@@ -65,8 +65,8 @@ def report(
     slo: Annotated[
         str | None,
         typer.Option("--slo", metavar="LIMITS", show_default=False,
-                     help="Latency limits in ms, as ttft=2000,tpot=50: goodput counts the requests that met all; also e2el, and ttft_p95 "
-                     "of all. [default: the run's own]"),
+                     help="Goodput limits (ms): ttft=2000,tpot=50; also e2el, and ttft_p95 and so on, which are on all requests "
+                     "together. [default: the run's own]"),
     ] = None,
     format: Annotated[
         str,

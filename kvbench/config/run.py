@@ -38,7 +38,7 @@ class RunConfig(CommonOptions):
     arrivals: Annotated[Literal["constant", "poisson"], TIMES] = Field("constant", description="How the requests of a --rate are spaced.")
     slo: Annotated[str | None, replace(BASIC_TIMES, metavar="LIMITS")] = Field(
         None,
-        description="Latency limits in ms, as ttft=2000,tpot=50: goodput counts the requests that met all; also e2el, and ttft_p95 of all.",
+        description="Goodput limits (ms): ttft=2000,tpot=50; also e2el, and ttft_p95 and so on, which are on all requests together.",
     )
     dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], replace(MODEL, basic=False)] = Field(
         "auto",

@@ -401,7 +401,8 @@ def test_a_base_of_several_runs_knows_how_much_whole_runs_differ(tmp_path: Path,
     for name, factor in (("same", 1.12), ("slower", 1.6)):
         new = reduce(REPEATED.write(tmp_path / name, slower(factor, 9)))
         found[name] = [{item.metric.name for item in compare(one, new).regressions} for one in (base, reduce(read_run(paths[1])))]
-    assert found == {"same": [set(), {"ttft_p50", "ttft_mean"}], "slower": [{"ttft_p50", "ttft_mean"}] * 2}
+    slow = {"ttft_p50", "ttft_mean", "e2el_p50", "output_throughput"}
+    assert found == {"same": [set(), slow], "slower": [slow] * 2}
     assert main(["compare", str(file), str(tmp_path / "same")]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "15 repeats in 5 runs" in text

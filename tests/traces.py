@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import Trace, load_trace
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.trace import Trace, load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 
 EXCERPT = Path(__file__).parent / "data" / "mooncake_conversation_excerpt.jsonl"
 

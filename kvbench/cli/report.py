@@ -94,7 +94,8 @@ def report(
     Reads interrupted runs too, and names what had to be skipped; several runs, or a sweep, side by side; and people's own logs (--csv).
     Always exits with 0 if it could be read; what speaks against trusting it stands in the report.
     """
-    from kvbench.analysis.logfile import parse_map, read_logs
+    from kvbench.analysis.logs.columns import parse_map
+    from kvbench.analysis.logs.logs import read_logs
     from kvbench.runs.run_folder import read_run
     from kvbench.runs.sweep_folder import is_sweep
     from kvbench.summary.side_by_side import side_by_side

@@ -13,7 +13,7 @@ from kvbench.models.units import ceil_div
 from kvbench.runners.simulator.block_trace import BlockTrace, Integers
 from kvbench.runners.simulator.prefixes import Prefixes
 from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, Footprint
-from kvbench.workloads.trace import Trace
+from kvbench.workloads.traces.trace import Trace
 
 
 def block_trace(trace: Trace, block_size: int) -> BlockTrace:

@@ -22,8 +22,8 @@ from kvbench.runners.simulator.block_trace import Integers
 from kvbench.runners.simulator.replay import most_hits
 from kvbench.runners.simulator.stack_distance import HitCurve, curve_of, smallest_capacities
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import UNKNOWN, Trace, load_trace
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.trace import UNKNOWN, Trace, load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 
 FORMAT = "kvbench.trace-plan/1"
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbench.analysis.logfile import parse_map, read_logs
+from kvbench.analysis.logs.columns import parse_map
+from kvbench.analysis.logs.logs import read_logs
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.cli.main import main
 from kvbench.drawing.layout import TERMINAL

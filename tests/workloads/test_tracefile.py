@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.errors import UsageError
-from kvbench.workloads.trace import UNKNOWN, MadeBlocks, Prompts
-from kvbench.workloads.trace_blocks import distinct_blocks
+from kvbench.workloads.traces.blocks import distinct_blocks
+from kvbench.workloads.traces.trace import UNKNOWN, MadeBlocks, Prompts
 from tests.folders import VOCAB, save_tokenizer, words
 from tests.traces import EXCERPT, hashed, read_trace, write_trace
 

@@ -17,9 +17,9 @@ from kvbench.runners.base import ArmSetup, OpenLoop, Pace, Request
 from kvbench.workloads.arrivals import replayed
 from kvbench.workloads.passes import Pass
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import UNKNOWN, Prompts, Trace, load_trace
-from kvbench.workloads.trace_blocks import Blocks, distinct_blocks
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.blocks import Blocks, distinct_blocks
+from kvbench.workloads.traces.trace import UNKNOWN, Prompts, Trace, load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 
 LONGEST_S = 7 * 24 * 3600
 """A replay that takes longer is a trace with its times in another unit."""

@@ -11,7 +11,7 @@ from typing import overload
 
 from kvbench.errors import UsageError
 from kvbench.workloads.draws import Draws
-from kvbench.workloads.tracefile import MOST_ID, TraceFile
+from kvbench.workloads.traces.tracefile import MOST_ID, TraceFile
 
 UNKNOWN = -1
 """The output of a request that the trace does not say."""

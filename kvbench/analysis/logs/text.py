@@ -1,0 +1,88 @@
+"""A log as a table: CSV, JSON lines, one JSON object, or what ``vllm bench serve`` writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kvbench.analysis.logs.formats.bench_serving import of_vllm
+from kvbench.errors import UsageError
+
+
+def read_log(path: Path) -> pd.DataFrame:
+    """The log as it is, a row a request.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error})") from None
+    try:
+        if text.lstrip()[:1] not in ("{", "["):
+            return _of_csv(path, text)
+        objects = list(_json_lines(text)) if text.lstrip()[0] == "{" else json.loads(text)
+    except (ValueError, csv.Error) as error:
+        whole = _one_object(text)
+        if whole is None:
+            raise UsageError(f"{path}: is neither CSV nor JSON lines ({error})") from None
+        objects = [whole]
+    if not all(isinstance(item, dict) for item in objects):
+        raise UsageError(f"{path}: a JSON object a line is expected")
+    return of_vllm(path, objects) if any("ttfts" in item or "median_ttft_ms" in item for item in objects) else pd.DataFrame(objects)
+
+
+def _json_lines(text: str) -> Iterator[Any]:
+    """The lines' values; only ``\\n`` ends a line, as a prompt may hold what Unicode calls an end of one."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number}: {error.msg}") from None
+
+
+def _of_csv(path: Path, text: str) -> pd.DataFrame:
+    """The rows as words. Not by pandas, which takes the first column for row names where rows end with a comma, and ``NA`` for nothing.
+
+    Raises:
+        UsageError: a row has more fields than the header. Empty ones at its end, as commas there make them, are left out.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a prompt may be longer than the module's own limit
+    lines = csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    header = next((line for line in lines if "".join(line).strip()), None)
+    if header is None:
+        raise csv.Error("it is empty")
+    header = [name.strip() for name in _without_end(header, 0)]
+    rows: list[list[str | None]] = []
+    for line in lines:
+        fields = _without_end(line, len(header))
+        if len(fields) > len(header):
+            here = f"{path}, line {lines.line_num}"
+            raise UsageError(f"{here}: {len(fields)} fields under a header of {len(header)}; quote a field that holds a comma")
+        if line and line != [""]:
+            rows.append([*fields, *[None] * (len(header) - len(fields))])
+    return pd.DataFrame(rows, columns=pd.Index(header, dtype=object), dtype=object)
+
+
+def _without_end(fields: list[str], least: int) -> list[str]:
+    """The fields without empty ones at the end, but for as many as there must be."""
+    count = len(fields)
+    while count > least and not fields[count - 1].strip():
+        count -= 1
+    return fields[:count]
+
+
+def _one_object(text: str) -> Any:
+    """A file that is one JSON object over several lines."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,4 +1,4 @@
-"""A log as a table: CSV, JSON lines, one JSON object, or what ``vllm bench serve`` writes."""
+"""A log as a table: CSV, JSON lines, a list of objects or one object, and what the tools that are known make of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis.logs.formats.bench_serving import of_vllm
+from kvbench.analysis.logs.reader import flat
+from kvbench.analysis.logs.registry import reader_of
 from kvbench.errors import UsageError
 
 
-def read_log(path: Path) -> pd.DataFrame:
-    """The log as it is, a row a request.
+def read_log(path: Path, as_table: bool = False) -> pd.DataFrame:
+    """The log, a row a request: by the reader of the tool that wrote it, else as it is, nested objects by dotted names too.
+
+    Args:
+        as_table: as it is, whatever wrote it.
 
     Raises:
         UsageError: it cannot be read.
@@ -26,17 +30,35 @@ def read_log(path: Path) -> pd.DataFrame:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
     try:
-        if text.lstrip()[:1] not in ("{", "["):
-            return _of_csv(path, text)
-        objects = list(_json_lines(text)) if text.lstrip()[0] == "{" else json.loads(text)
-    except (ValueError, csv.Error) as error:
-        whole = _one_object(text)
-        if whole is None:
-            raise UsageError(f"{path}: is neither CSV nor JSON lines ({error})") from None
-        objects = [whole]
+        table = _of_csv(path, text) if text.lstrip()[:1] not in ("{", "[") else None
+        objects = _objects(text) if table is None else [dict(zip(table.columns, row, strict=True)) for row in table.values]
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise UsageError(f"{path}: is neither CSV nor JSON lines ({error})") from None
     if not all(isinstance(item, dict) for item in objects):
         raise UsageError(f"{path}: a JSON object a line is expected")
-    return of_vllm(path, objects) if any("ttfts" in item or "median_ttft_ms" in item for item in objects) else pd.DataFrame(objects)
+    reader = reader_of(objects[0]) if objects and not as_table else None
+    if reader is None:
+        return pd.DataFrame([flat(item) for item in objects], dtype=object) if table is None else table
+    try:
+        return pd.DataFrame(list(reader.rows(objects)), dtype=object)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error} (read as {reader.about})") from None
+
+
+def _objects(text: str) -> Any:
+    """The lines' objects, the items of a list, or the one object of a file over several lines.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    try:
+        return json.loads(text) if text.lstrip()[0] == "[" else list(_json_lines(text))
+    except ValueError:
+        try:
+            return [json.loads(text)]
+        except ValueError:
+            pass
+        raise
 
 
 def _json_lines(text: str) -> Iterator[Any]:
@@ -78,11 +100,3 @@ def _without_end(fields: list[str], least: int) -> list[str]:
     while count > least and not fields[count - 1].strip():
         count -= 1
     return fields[:count]
-
-
-def _one_object(text: str) -> Any:
-    """A file that is one JSON object over several lines."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

@@ -1,43 +1,61 @@
-"""``vllm bench serve --save-detailed``: one result a line, with a list of times."""
+"""``vllm bench serve --save-detailed`` (vLLM 0.32, vllm/benchmarks/serve.py) and sglang's ``bench_serving --output-details``
+(python/sglang/benchmark/serving.py at 00f9ec4), which was made from it: an object a run, its requests as lists.
+
+``ttfts`` are in seconds, 0.0 where no token came; ``errors`` are words. Both append results to one file. sglang's ``--cache-report`` says
+``cached_tokens_details`` by tier; its ``cached_tokens`` is 0 where the server says nothing, and is not read.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
+from kvbench.analysis.logs.reader import LogReader, Object, at, with_repeats
 
-from kvbench.errors import UsageError
-
-
-def of_vllm(path: Path, results: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The requests of ``vllm bench serve --save-detailed`` (vLLM 0.32): ``ttfts`` in seconds, 0.0 where no token came, ``errors`` in words.
-
-    With ``--append-result`` a file holds several results, one a line: each is a repeat.
-    """
-    tables = []
-    for repeat, result in enumerate(results):
-        if "ttfts" not in result:
-            raise UsageError(f"{path}: a result of vllm bench without its requests; run it with --save-result --save-detailed")
-        ttfts = _list_of_vllm(path, result, "ttfts", len(result["ttfts"]) if isinstance(result["ttfts"], list) else 0)
-        if any(isinstance(ttft, bool) or not isinstance(ttft, int | float) or not math.isfinite(ttft) for ttft in ttfts):
-            raise UsageError(f"{path}: ttfts of vllm bench are numbers of seconds, and here one is none")
-        errors = _list_of_vllm(path, result, "errors", len(ttfts)) or [None] * len(ttfts)
-        failures = [error or (None if ttft != 0 else "no token") for ttft, error in zip(ttfts, errors, strict=True)]
-        lengths = _list_of_vllm(path, result, "input_lens", len(ttfts)) or None
-        tables.append(pd.DataFrame({"ttft_s": ttfts, "error": failures, "repeat": repeat, "prompt_tokens": lengths}))
-    return pd.concat(tables, ignore_index=True)
+_NUMBERS = ("num_prompts", "request_rate", "burstiness", "max_concurrency", "ramp_up_start_rps", "ramp_up_end_rps")
+_SGLANG = ("sharegpt_output_len", "random_input_len", "random_output_len", "random_range_ratio")
 
 
-def _list_of_vllm(path: Path, result: Mapping[str, Any], name: str, count: int) -> list[Any]:
-    """A list of a result, one item a request; empty where it is not there.
+def _load(result: Object) -> dict[str, Any]:
+    """What was asked of the tool: its numbers, and every word, as ``--metadata KEY=VALUE`` is kept too; not when."""
+    return {name: value for name, value in result.items() if name in (*_NUMBERS, *_SGLANG) or (isinstance(value, str) and name != "date")}
 
-    Raises:
-        UsageError: no list, or of another length.
-    """
-    found = result.get(name) or []
-    if not isinstance(found, list) or (found and len(found) != count):
-        raise UsageError(f"{path}: {name} of vllm bench is a list with an item for each of ttfts, and here it is not")
+
+def _list(result: Object, name: str, count: int) -> list[Any]:
+    """A list with an item a request; of ``None`` where it is not there."""
+    found = result.get(name) or [None] * count
+    if not isinstance(found, list) or len(found) != count:
+        raise ValueError(f"{name} is a list with an item for each of ttfts, and here it is not")
     return found
+
+
+def _rows(results: Sequence[Object]) -> Iterator[dict[str, Any]]:
+    for result, load in with_repeats(results, _load):
+        times = result.get("ttfts")
+        if times is None:
+            raise ValueError("a result without its requests; run it with --save-result --save-detailed (sglang: --output-details)")
+        if not isinstance(times, list):
+            raise ValueError("ttfts is a list of seconds, and here it is not")
+        if any(isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time) for time in times):
+            raise ValueError("ttfts are numbers of seconds, and here one is none")
+        columns = (_list(result, name, len(times)) for name in ("errors", "input_lens", "cached_tokens_details"))
+        for time, error, prompt, cached in zip(times, *columns, strict=True):
+            yield {**load, "ttft_s": time, "error": error or None, "prompt_tokens": prompt, **_by_tier(prompt, cached)}
+
+
+def _by_tier(prompt: Any, cached: Any) -> dict[str, Any]:
+    device, *others = (at(cached, name) or 0 for name in ("device", "host", "storage"))
+    numbers = (prompt, device, *others)
+    if not cached or not all(isinstance(value, int) and not isinstance(value, bool) for value in numbers):
+        return {}
+    host = sum(others)
+    return {"cached_tokens_device": device, "cached_tokens_host": host, "computed_tokens": max(prompt - device - host, 0)}
+
+
+READER = LogReader(
+    "bench-serving",
+    "vllm bench serve --save-detailed (sglang's too)",
+    lambda first: bool({"ttfts", "median_ttft_ms"} & first.keys()),
+    _rows,
+)

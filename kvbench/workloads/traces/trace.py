@@ -11,7 +11,8 @@ from typing import overload
 
 from kvbench.errors import UsageError
 from kvbench.workloads.draws import Draws
-from kvbench.workloads.traces.tracefile import MOST_ID, TraceFile
+from kvbench.workloads.traces.reader import MOST_ID
+from kvbench.workloads.traces.tracefile import TraceFile
 
 UNKNOWN = -1
 """The output of a request that the trace does not say."""

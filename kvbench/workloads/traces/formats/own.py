@@ -1,5 +1,5 @@
-"""The user's own requests: ``prompt`` or ``messages`` text or ``token_ids``; optional ``timestamp`` in seconds, and ``output_tokens`` (or
-``max_tokens``)."""
+"""The user's own requests: ``prompt`` or ``messages`` text or ``token_ids`` (``prompt_token_ids``, as vLLM calls them, or a ``prompt`` of
+ids); optional ``timestamp`` in seconds, and ``output_tokens`` (or ``max_tokens``, ``max_completion_tokens``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from kvbench.workloads.traces.line import TraceLine, shown
 from kvbench.workloads.traces.reader import TraceContext, TracedRequest, TraceReader
 
-CONTENTS = ("prompt", "messages", "token_ids")
+CONTENTS = ("prompt", "messages", "token_ids", "prompt_token_ids")
+_OUTPUTS = ("output_tokens", "max_tokens", "max_completion_tokens")
 
 
 def own(line: TraceLine, context: TraceContext) -> Iterator[TracedRequest]:
@@ -19,7 +20,7 @@ def own(line: TraceLine, context: TraceContext) -> Iterator[TracedRequest]:
         raise line.fault("the prompt holds no token")
     if context.vocab is not None and max(tokens) >= context.vocab:
         raise line.fault(f"token id {max(tokens):,}, and the model's vocabulary ends at {context.vocab - 1:,}")
-    name = next((name for name in ("output_tokens", "max_tokens") if line.values.get(name) is not None), None)
+    name = next((name for name in _OUTPUTS if line.values.get(name) is not None), None)
     yield TracedRequest(line.number, time, len(tokens), None if name is None else line.integer(name, 0), tokens)
 
 
@@ -27,13 +28,13 @@ def _tokens(line: TraceLine, context: TraceContext) -> list[int]:
     given = [name for name in CONTENTS if name in line.values]
     if len(given) != 1:
         raise line.fault(f"one of {', '.join(CONTENTS)} is expected, not {' and '.join(given) or 'none'}")
-    if given == ["token_ids"]:
-        return line.integers("token_ids", 2**31)
+    if given[0].endswith("token_ids") or (isinstance(line.values[given[0]], list) and given == ["prompt"]):
+        return line.integers(given[0], 2**31)
     if given == ["messages"]:
         return _conversation(line, context)
     text = line.values["prompt"]
     if not isinstance(text, str):
-        raise line.fault(f"prompt is a text, not {shown(text)}")
+        raise line.fault(f"prompt is a text or a list of token ids, not {shown(text)}")
     return context.text.prompt(text)
 
 
@@ -56,4 +57,4 @@ def _flat(content: Any) -> Any:
     return "\n".join(part["text"] for part in content)
 
 
-READER = TraceReader("own", "your own", lambda first: any(name in first for name in CONTENTS), own, None, "s")
+READER = TraceReader("own", "your own", lambda first: any(name in first for name in CONTENTS), own, lambda first: None, "s")

@@ -195,6 +195,28 @@ def test_cached_tokens_are_of_a_tier_only_where_the_log_says_which(tmp_path: Pat
     assert [tuple(line[name] for name in fields) for line in found.requests] == [(0, 0, 128), (None, None, 32), (None, None, None)]
 
 
+# Hints.
+
+
+def test_a_log_where_a_run_is_expected_is_told_where_logs_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = str(INPUTS / "mrqa_none.csv")
+    for words, said in (
+        (["compare", log, str(INPUTS / "mrqa_lmcache.csv")], "`kvbench report --csv FILE --csv FILE` shows two side by side"),
+        (["compare", str(INPUTS / "vllm_append.json"), log], "neither a run folder nor a file of `kvbench baseline`"),
+        (["report", log], f"a file, and not a run folder; if it is a log, `kvbench report --csv {log}` shows it"),
+        (["report", "--csv", str(tmp_path)], f"if it is a run folder, `kvbench report {tmp_path}` shows it"),
+    ):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+
+
+def test_a_summary_without_requests_names_the_option_of_its_tool(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"run it with --save-result --save-detailed .sglang: --output-details"):
+        row(log_of(tmp_path / "log", {"median_ttft_ms": 1.0}))
+
+
 # Anything else.
 
 

@@ -25,6 +25,8 @@ def read_log(path: Path, as_table: bool = False) -> pd.DataFrame:
     Raises:
         UsageError: it cannot be read.
     """
+    if path.is_dir():
+        raise UsageError(f"--csv {path}: a folder, and not a log; if it is a run folder, `kvbench report {path}` shows it")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -138,7 +138,13 @@ def test_a_session_of_weka_with_a_sub_agent(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "b.json").prompt_tokens == trace.prompt_tokens
     with pytest.raises(UsageError, match="line 2: a second session"):
         read_trace(write_trace(tmp_path / "c.jsonl", [weka(*requests)] * 2))
-    for wrong in ({"requests": 5}, {"requests": [{"in": 3}]}, {"requests": [{"t": 0, "in": 3}]}, {"block_size": "x"}):
+    for wrong in (
+        {"requests": 5},
+        {"requests": [{"t": 10**400, "in": 3}]},
+        {"requests": [{"in": 3}]},
+        {"requests": [{"t": 0, "in": 3}]},
+        {"block_size": "x"},
+    ):
         with pytest.raises(UsageError, match="line 1: "):
             read_trace(write_trace(tmp_path / "d.json", [weka({"t": 0, "in": 640, "out": 1, "hash_ids": [1]}) | wrong]))
 
@@ -166,6 +172,8 @@ def test_a_conversation_is_a_session_of_turns(chat_model: Path, tmp_path: Path) 
     assert list(trace.output_tokens[:3]) == [2, 1, UNKNOWN]
     assert [list(trace.ids_of(index)) for index in (0, 1)] == [[31, 9, 2], [31, 9, 32, 33, 9, 34, 9, 2]]
     assert (len(read_trace(INPUTS / "sharegpt.jsonl", chat_model)), read_trace(INPUTS / "sharegpt.jsonl", chat_model).turns[0]) == (1, 0)
+    with pytest.raises(UsageError, match=r"line 1: from is one of human, .*, not \["):
+        read_trace(write_trace(tmp_path / "c.jsonl", [{"conversations": [{"from": ["gpt"], "value": ""}]}]), chat_model)
     with pytest.raises(UsageError, match=r'line 1: from is one of human, .*, not "tool"'):
         read_trace(write_trace(tmp_path / "b.jsonl", [{"conversations": [{"from": "tool", "value": ""}]}]), chat_model)
 

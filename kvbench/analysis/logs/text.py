@@ -39,12 +39,14 @@ def read_log(path: Path, as_table: bool = False) -> pd.DataFrame:
     if not all(isinstance(item, dict) for item in objects):
         raise UsageError(f"{path}: a JSON object a line is expected")
     reader = reader_of(objects[0]) if objects and not as_table else None
-    if reader is None:
-        return pd.DataFrame([flat(item) for item in objects], dtype=object) if table is None else table
+    if reader is None and table is not None:
+        return table
     try:
-        return pd.DataFrame(list(reader.rows(objects)), dtype=object)
+        return pd.DataFrame(list(map(flat, objects) if reader is None else reader.rows(objects)), dtype=object)
+    except RecursionError:
+        raise UsageError(f"{path}: its objects are nested too deeply") from None
     except ValueError as error:
-        raise UsageError(f"{path}: {error} (read as {reader.about})") from None
+        raise UsageError(f"{path}: {error}{f' (read as {reader.about})' if reader else ''}") from None
 
 
 def _objects(text: str) -> Any:

@@ -37,6 +37,8 @@ def lines_of(path: Path) -> Iterator[TraceLine]:
             for number, text in enumerate(file, start=1):
                 if text.strip():
                     yield TraceLine(path, number, _object(path, number, _json(path, number, text)))
+    except csv.Error as error:
+        raise UsageError(f"--trace {path}: no CSV ({error})") from None
     except OSError as error:
         raise UsageError(f"--trace {path}: cannot be read ({error.strerror})") from None
 

@@ -7,13 +7,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kvbench.analysis.logs.reader import LogReader, Object, at, with_repeats
 
 _NUMBERS = ("num_prompts", "request_rate", "burstiness", "max_concurrency", "ramp_up_start_rps", "ramp_up_end_rps")
+_MOST_S = 1e9
 _SGLANG = ("sharegpt_output_len", "random_input_len", "random_output_len", "random_range_ratio")
 
 
@@ -37,7 +37,7 @@ def _rows(results: Sequence[Object]) -> Iterator[dict[str, Any]]:
             raise ValueError("a result without its requests; run it with --save-result --save-detailed (sglang: --output-details)")
         if not isinstance(times, list):
             raise ValueError("ttfts is a list of seconds, and here it is not")
-        if any(isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time) for time in times):
+        if any(isinstance(time, bool) or not isinstance(time, int | float) or not abs(time) < _MOST_S for time in times):
             raise ValueError("ttfts are numbers of seconds, and here one is none")
         columns = (_list(result, name, len(times)) for name in ("errors", "input_lens", "cached_tokens_details"))
         for time, error, prompt, cached in zip(times, *columns, strict=True):
@@ -45,9 +45,11 @@ def _rows(results: Sequence[Object]) -> Iterator[dict[str, Any]]:
 
 
 def _by_tier(prompt: Any, cached: Any) -> dict[str, Any]:
+    if not isinstance(cached, Mapping):
+        return {}
     device, *others = (at(cached, name) or 0 for name in ("device", "host", "storage"))
     numbers = (prompt, device, *others)
-    if not cached or not all(isinstance(value, int) and not isinstance(value, bool) for value in numbers):
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in numbers):
         return {}
     host = sum(others)
     return {"cached_tokens_device": device, "cached_tokens_host": host, "computed_tokens": max(prompt - device - host, 0)}

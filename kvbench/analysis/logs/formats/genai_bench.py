@@ -20,7 +20,7 @@ def _load(file: Object) -> dict[str, Any]:
 
 def _rows(files: Sequence[Object]) -> Iterator[dict[str, Any]]:
     for file, load in with_repeats(files, _load):
-        unit = file.get("_time_unit", "s")
+        unit = str(file.get("_time_unit", "s"))
         if unit not in TTFT_UNITS:
             raise ValueError(f"_time_unit is {unit!r}, which is neither s nor ms")
         for request in objects_at(file, "individual_request_metrics"):

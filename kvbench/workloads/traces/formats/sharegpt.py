@@ -31,9 +31,9 @@ def _messages(line: TraceLine) -> list[dict[str, Any]]:
     said = line.values.get("conversations")
     if not isinstance(said, list) or not all(isinstance(part, dict) and isinstance(part.get("value"), str) for part in said):
         raise line.fault(f"conversations is a list of objects with from and value, not {shown(said)}")
-    unknown = next((part.get("from") for part in said if part.get("from") not in _ROLES), None)
-    if unknown is not None:
-        raise line.fault(f"from is one of {', '.join(_ROLES)}, not {shown(unknown)}")
+    unknown = [part.get("from") for part in said if str(part.get("from")) not in _ROLES]
+    if unknown:
+        raise line.fault(f"from is one of {', '.join(_ROLES)}, not {shown(unknown[0])}")
     messages = [{"role": _ROLES[part["from"]], "content": part["value"]} for part in said]
     while messages and messages[0]["role"] == "assistant":
         messages.pop(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvbench.workloads.traces.formats.mooncake import hashed
 from kvbench.workloads.traces.line import TraceLine, shown
-from kvbench.workloads.traces.reader import TraceContext, TracedRequest, TraceReader
+from kvbench.workloads.traces.reader import MILLISECONDS, TraceContext, TracedRequest, TraceReader
 
 _NAMES = {"input_length": "in", "output_length": "out", "hash_ids": "hash_ids"}
 
@@ -19,7 +19,10 @@ _NAMES = {"input_length": "in", "output_length": "out", "hash_ids": "hash_ids"}
 def _requests(line: TraceLine, context: TraceContext) -> Iterator[TracedRequest]:
     if line.number != context.first_line:
         raise line.fault("a second session; ids mean the same within one only, so that a trace is a file with one")
-    found = sorted(_flat(line, line.values.get("requests"), 0.0), key=lambda request: request[0])
+    try:
+        found = sorted(_flat(line, line.values.get("requests"), 0.0), key=lambda request: request[0])
+    except RecursionError:
+        raise line.fault("its requests are nested too deeply") from None
     for time, request in found:
         values = {"timestamp": time} | {name: request.get(own) for name, own in _NAMES.items()}
         yield from hashed(TraceLine(line.file, line.number, values), context)
@@ -31,7 +34,7 @@ def _flat(line: TraceLine, requests: Any, start: float) -> Iterator[tuple[float,
         raise line.fault(f"requests is a list of objects, not {shown(requests)}")
     for request in requests:
         time = request.get("t")
-        if isinstance(time, bool) or not isinstance(time, int | float):
+        if isinstance(time, bool) or not isinstance(time, int | float) or not abs(time) < MILLISECONDS:
             raise line.fault(f"t of a request is a number of seconds, not {shown(time)}")
         if "requests" in request:
             yield from _flat(line, request["requests"], start + time)

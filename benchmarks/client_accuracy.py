@@ -32,8 +32,8 @@ import numpy as np
 from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.http import client as client_module
 from kvbench.runners.http.client import Client
-from kvbench.runners.http.event_loop import new_event_loop
 from kvbench.runners.http.exchange import Exchange
+from kvbench.runners.http.process import new_event_loop
 from kvbench.runs.records import RequestKey, RequestRecord
 from lines import add_output, write_line
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ import pandas as pd
 from kvbench.analysis.latency import timed
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
+from kvbench.analysis.statistics import Statistics, known_median, statistics
 
 SOURCES = ("computed", "partial", "host hit", "device hit", "unknown")
 """Where a prompt came from, in the order in which tables show it."""
@@ -27,6 +30,32 @@ def sources(table: pd.DataFrame, info: RunInfo) -> pd.Series[str]:
     left = np.inf if info.of_log else np.where(from_host, question + (info.chunk_tokens or block), question + block)
     known = [device.isna() | host.isna() | computed.isna(), device + host == 0, computed > left, from_host]
     return pd.Series(np.select(known, ["unknown", "computed", "partial", "host hit"], "device hit"), index=table.index, dtype="object")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """The requests of one arm, all passes, whose prompt came from one source; tokens are medians. ``None`` is unknown."""
+
+    arm: str
+    source: str
+    tier: bool
+    answered: int
+    ttft_ms: Statistics
+    device: float | None
+    host: float | None
+    computed: float | None
+
+
+def source_rows(view: RunView) -> Iterator[SourceRow]:
+    """A row for each arm and source that has an answered request."""
+    answered = view.table[~view.table["failed"]]
+    groups: dict[Any, pd.DataFrame] = dict(iter(answered.groupby([answered["arm"], sources(answered, view.info).rename("source")])))
+    for arm in view.arms:
+        for name in SOURCES:
+            rows = groups.get((arm, name))
+            if rows is not None:
+                device, host, computed = (known_median(rows[tier]) for tier in ("device", "host", "computed"))
+                yield SourceRow(arm, name, view.has_tier(arm), len(rows), statistics(timed(rows)["ttft_ms"]), device, host, computed)
 
 
 @dataclass(frozen=True, slots=True)

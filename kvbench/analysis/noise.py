@@ -1,10 +1,4 @@
-"""Noise: how much a figure differs where nothing changed. All kinds of it are computed here:
-
-- :func:`spread` of a list, (max − min) ÷ median: of a pass's p50 over its repeats (:func:`of_pass`, column noise of the pass table), and
-  of a compared figure's repeats, in the run where that is more (:func:`most_spread`, column noise of a comparison);
-- :func:`of_first_read`: beside the first-read cost, the spread of the baseline's p50 in its first pass, or between two equal passes;
-- :func:`of_difference`: two standard errors of the mean difference of two arms, beside the gain of a control;
-- :class:`Noise`: the variance that the interval of a comparison is made of, from :func:`own_noise` and :func:`shared_noise`.
+"""Noise: how much a figure differs where nothing changed; all kinds of it are computed here.
 
 Of :class:`Noise`: the samples are repeats, not requests: requests of one repeat share the machine's mood of that minute, so a thousand of
 them say no more about another run than one repeat does. With three repeats a figure's own spread is mostly luck, so its variance is drawn
@@ -164,7 +158,7 @@ def flat(side: ByRun) -> list[float]:
 
 
 def most_spread(base: Sequence[float], new: Sequence[float]) -> float | None:
-    """The larger :func:`spread` of both runs' repeats; ``None``: neither has two."""
+    """Of a compared figure, the larger :func:`spread` of both runs' repeats; ``None``: neither has two."""
     return max((found for side in (base, new) if (found := spread(side)) is not None), default=None)
 
 

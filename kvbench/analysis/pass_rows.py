@@ -1,4 +1,4 @@
-"""A run pass by pass: latency, speedup over the baseline, and tokens by tier."""
+"""A run pass by pass, and request by request: latency, speedup over the baseline, and tokens by tier."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pandas as pd
 
 from kvbench.analysis import noise
 from kvbench.analysis.latency import pass_seconds, timed
-from kvbench.analysis.pass_tokens import counted_in_pass, tokens_of_pass
 from kvbench.analysis.prediction import Foreseen, foreseen
+from kvbench.analysis.request_table import counted_in_pass, tokens_of_pass
 from kvbench.analysis.run_view import RunView
 from kvbench.analysis.speedup import Speedup, speedup
-from kvbench.analysis.statistics import Statistics, statistics
+from kvbench.analysis.statistics import Statistics, known_median, statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ def pass_rows(view: RunView, outliers: Mapping[tuple[str, int], int], added: Mea
             if tokens.device is None and (counted := counted_in_pass(lines)).device is not None:
                 tokens = counted
             base = view.by_pass.get((baseline, index), requests.iloc[:0])
+            itself = arm == baseline and not timed(requests).empty  # then it is exactly 1, and there is nothing to resample
             yield PassRow(
                 arm=arm,
                 pass_name=names[index],
@@ -82,7 +83,7 @@ def pass_rows(view: RunView, outliers: Mapping[tuple[str, int], int], added: Mea
                 answered=int((~requests["failed"]).sum()),
                 failed=int(requests["failed"].sum()),
                 ttft_ms=statistics(timed(requests)["ttft_ms"]),
-                speedup=_own_speedup(requests) if arm == baseline else speedup(base, requests),
+                speedup=Speedup(p50=1.0, mean=1.0) if itself else speedup(base, requests),
                 pass_s=seconds.get((arm, index)),
                 tier=view.has_tier(arm),
                 prompt=tokens.prompt,
@@ -99,6 +100,42 @@ def pass_rows(view: RunView, outliers: Mapping[tuple[str, int], int], added: Mea
             )
 
 
-def _own_speedup(requests: pd.DataFrame) -> Speedup:
-    """The baseline's over itself: exactly 1, and nothing to resample; unknown without data."""
-    return Speedup() if timed(requests).empty else Speedup(p50=1.0, mean=1.0)
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """One request of a pass: ``ttft_ms`` is the median over repeats, ``failed`` counts repeats; tokens as in a pass."""
+
+    arm: str
+    pass_label: str
+    pass_index: int
+    position: int
+    document: str
+    tier: bool
+    failed: int
+    ttft_ms: float | None
+    device: int | None
+    host: int | None
+    computed: int | None
+    foreseen: Foreseen | None
+
+
+def document_rows(view: RunView) -> Iterator[DocumentRow]:
+    """A row for each request of each pass, in the order in which they were read."""
+    groups: dict[Any, pd.DataFrame] = dict(iter(view.table.groupby(["arm", "pass_index", "position", "doc_id"])))
+    order, names = {arm: place for place, arm in enumerate(view.arms)}, view.info.document_names
+    for arm, index, position, doc in sorted(groups, key=lambda key: (order.get(key[0], len(order)), *key[1:])):
+        requests = groups[arm, index, position, doc]
+        tokens = tokens_of_pass(requests, set())
+        yield DocumentRow(
+            arm=arm,
+            pass_label=view.labels[index],
+            pass_index=int(index),
+            position=int(position),
+            document=names[doc] if names is not None and doc < len(names) else str(doc),
+            tier=view.has_tier(arm),
+            failed=int(requests["failed"].sum()),
+            ttft_ms=known_median(timed(requests)["ttft_ms"]),
+            device=tokens.device,
+            host=tokens.host,
+            computed=tokens.computed,
+            foreseen=foreseen(requests, set(), tokens),
+        )

@@ -14,8 +14,8 @@ import pandas as pd
 from kvbench.analysis.cache import SOURCES, sources
 from kvbench.analysis.latency import timed
 from kvbench.analysis.run_view import RunView
-from kvbench.analysis.stalls import long_gaps
-from kvbench.analysis.timeline import Timeline, timelines
+from kvbench.analysis.stalls import PARTS, splits
+from kvbench.analysis.timeline import GAP, Timeline, timelines
 from kvbench.models.units import ceil_div
 
 MOST_PLACES = 120
@@ -26,9 +26,6 @@ MOST_POINTS = 300
 
 MOST_STALLS = 20
 """Stalls that are shown, the longest first."""
-
-GAP = "gap"
-"""What a stall's time was spent on, where nobody knows it."""
 
 Array = npt.NDArray[np.float64]
 
@@ -114,7 +111,7 @@ def _passes(view: RunView) -> Iterator[PassPoints]:
             values, merged = rows["ttft_ms"].to_numpy(np.float64), ceil_div(len(rows), MOST_PLACES)
             if merged > 1:
                 parts = np.array_split(values, ceil_div(len(values), merged))
-                yield PassPoints(arm, label, (), np.array([_median(part) for part in parts]), merged)
+                yield PassPoints(arm, label, (), np.array([pd.Series(part).median() for part in parts]), merged)
             else:
                 documents = tuple(_name(doc, position, names) for doc, position in zip(rows["doc_id"], rows["position"], strict=True))
                 yield PassPoints(arm, label, documents, values, merged)
@@ -147,13 +144,10 @@ def _foreseen(known: pd.DataFrame, arms: Sequence[str]) -> Iterator[ForeseenPoin
 
 def _stalls(view: RunView) -> Iterator[StallPoint]:
     for line in view.requests:
-        if line["preemptions"] is None:  # nobody told which gap was one
-            for token, total in long_gaps(line):
-                yield StallPoint(line["request_id"], token, total, ((GAP, total),))
-        for stall in line["stalls"]:
-            parts = {"waiting": "waiting_ms", "restoring": "restoring_ms", "recomputing": "recomputing_ms", "first step": "first_step_ms"}
-            spent = tuple((name, float(stall.get(field) or 0)) for name, field in parts.items())
-            yield StallPoint(line["request_id"], stall["after_token"], stall["total_ms"], spent)
+        for token, split in splits(line):
+            parts = ((name.removesuffix("_ms").replace("_", " "), getattr(split, name)) for name in PARTS)
+            spent = ((GAP, split.total_ms),) if split.waiting_ms is None else tuple(parts)
+            yield StallPoint(line["request_id"], token, split.total_ms, spent)
 
 
 def _fewer(values: Array) -> Array:
@@ -161,8 +155,3 @@ def _fewer(values: Array) -> Array:
     if len(values) <= MOST_POINTS:
         return values
     return np.asarray(values[np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)])
-
-
-def _median(values: Array) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else float("nan")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kvbench.analysis.pass_tokens import PassTokens
+from kvbench.analysis.request_table import PassTokens
 from kvbench.runs.rates import Rates, TierTokens
 from kvbench.runs.run_folder import Run
 
@@ -109,7 +109,7 @@ def foreseen(requests: pd.DataFrame, finished: set[int], measured: PassTokens) -
 
     Args:
         requests: its rows of :func:`with_prediction`, all repeats.
-        finished: as for :func:`kvbench.analysis.pass_tokens.tokens_of_pass`, whose result is ``measured``.
+        finished: as for :func:`kvbench.analysis.request_table.tokens_of_pass`, whose result is ``measured``.
     """
     exact = requests["exact"].to_numpy()
     if np.isnan(exact).all():
@@ -122,6 +122,9 @@ def foreseen(requests: pd.DataFrame, finished: set[int], measured: PassTokens) -
         return None
     # As in tokens_of_pass: the mean of the repeats' sums.
     device, host, computed = (round(float(total)) for total in predicted[counted].sum(axis=0) / len(np.unique(repeats[counted])))
+    difference = None
+    if measured.device is not None and measured.host is not None and measured.computed is not None:
+        difference = (measured.device - device, measured.host - host, measured.computed - computed)
     known = answered & ~np.isnan(predicted).any(axis=1) & ~np.isnan(own).any(axis=1)
     ttft_ms = float(np.median(requests["foreseen_ttft_ms"].to_numpy()[counted]))
     return Foreseen(
@@ -129,13 +132,7 @@ def foreseen(requests: pd.DataFrame, finished: set[int], measured: PassTokens) -
         device=device,
         host=host,
         computed=computed,
-        difference=_difference(measured, (device, host, computed)),
+        difference=difference,
         differing=int((predicted[known] != own[known]).any(axis=1).sum()),
         ttft_ms=None if math.isnan(ttft_ms) else ttft_ms,
     )
-
-
-def _difference(measured: PassTokens, predicted: TierTokens) -> TierTokens | None:
-    if measured.device is None or measured.host is None or measured.computed is None:
-        return None
-    return measured.device - predicted[0], measured.host - predicted[1], measured.computed - predicted[2]

@@ -1,8 +1,9 @@
-"""The request lines of a run as a table, one row a request."""
+"""The request lines of a run as a table, one row a request, and the prompt tokens of a pass, by the tier that gave them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,47 @@ def pass_labels(lines: Iterable[Mapping[str, Any]]) -> dict[int, str]:
         seen[name] = seen.get(name, 0) + 1
         labels[index] = name if seen[name] == 1 else f"{name}#{seen[name]}"
     return labels
+
+
+@dataclass(frozen=True, slots=True)
+class PassTokens:
+    """Prompt tokens of one pass by tier, ``None`` where unknown; where repeats differ (``same`` is false), their rounded mean."""
+
+    prompt: int | None
+    device: int | None
+    host: int | None
+    computed: int | None
+    same: bool = True
+
+    def hit_rate(self, tokens: int | None) -> float | None:
+        """``tokens`` ÷ prompt tokens, 0 to 1; ``None`` where either is unknown or there is no prompt."""
+        return None if tokens is None or not self.prompt else tokens / self.prompt
+
+
+def tokens_of_pass(requests: pd.DataFrame, finished: set[int]) -> PassTokens:
+    """PassTokens of one pass of one arm: what one repeat shows when all repeats agree, else their rounded mean.
+
+    Args:
+        requests: the pass's rows of :func:`request_frame`; failed ones are left out.
+        finished: repeats that finished this pass. If there are any, a repeat that was cut short is left out too.
+    """
+    counted = ~requests["failed"].to_numpy()
+    if finished:
+        counted &= np.isin(requests["repeat"].to_numpy(), list(finished))
+    if not counted.any():
+        return PassTokens(None, None, None, None)
+    names, place = np.unique(requests["repeat"].to_numpy()[counted], return_inverse=True)
+    sums = np.zeros((len(names), 4))  # one request of unknown origin makes the sum of its repeat unknown, never smaller
+    np.add.at(sums, place, requests[["prompt", "device", "host", "computed"]].to_numpy()[counted])
+    prompt, device, host, computed = (None if np.isnan(total) else round(float(total)) for total in sums.mean(axis=0))
+    return PassTokens(prompt, device, host, computed, same=bool(((sums == sums[0]) | (np.isnan(sums) & np.isnan(sums[0]))).all()))
+
+
+def counted_in_pass(lines: Sequence[Mapping[str, Any]]) -> PassTokens:
+    """PassTokens of one pass of one arm where only the pass as a whole was counted: from its lines, one a repeat."""
+    columns = ["cached_tokens_device", "cached_tokens_host", "computed_tokens"]
+    counts = pd.DataFrame([{name: line.get(name) for name in columns} for line in lines], columns=columns, dtype="float64")
+    if counts.empty or counts.isna().any(axis=None):
+        return PassTokens(None, None, None, None)
+    device, host, computed = (round(float(counts[name].mean())) for name in columns)
+    return PassTokens(device + host + computed, device, host, computed, same=bool((counts.nunique() == 1).all()))

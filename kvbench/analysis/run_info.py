@@ -3,151 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 LOG = "log"
 """The experiment of a run that is somebody's log."""
 
 
-@dataclass(frozen=True, slots=True)
 class RunInfo:
     """A manifest's content; sizes in tokens. ``None`` where the run ended before it was known, or where it does not apply.
 
-    ``arm_details``: what the manifest says of each arm, by its name. ``config``, ``workload``, ``model``, ``environment`` and ``seeds`` are
-    the manifest's own objects, empty where it has none; what a workload says of itself only its experiment reads.
+    ``config``, ``workload``, ``model``, ``environment`` and ``seeds`` are the manifest's own objects, empty where it has none; what a
+    workload says of itself only its experiment reads.
+
+    Attributes:
+        runner: what executed the requests.
+        simulated: nothing was measured: the run is a prediction itself.
+        of_log: the run is somebody's log, which no option of ours can repeat.
+        arm_details: what the manifest says of each arm, by its name.
+        baseline: the arm that all others are compared with: the first one.
+        dtype: the weights' and the KV's type, for messages.
+        bytes_per_token: KV bytes of one token.
+        device: ``cpu`` or ``cuda``.
+        link: what is said of the link between device and host, if one is simulated.
+        fits: the working set fits the device pool, so that no tier can show anything.
+        own_documents: the documents are the user's files, which may share their heads.
+        reuse: share of documents that later passes read again; 1 where the option does not apply.
+        requests_per_pass: where every pass has as many.
+        open_loop: requests are sent at times of their own, whatever became of those before them.
+        concurrency: requests in flight at once; ``None`` in an open loop.
     """
 
-    experiment: str
-    status: str
-    reasons: tuple[str, ...]
-    arms: tuple[str, ...]
-    arm_details: Mapping[str, Mapping[str, Any]]
-    host_tokens: Mapping[str, int | None]
-    device_tokens: int | None
-    block_size: int | None
-    chunk_tokens: int | None
-    document_tokens: tuple[int, ...]
-    document_names: tuple[str, ...] | None
-    question_tokens: int | None
-    output_tokens: int | None
-    working_set: int | None
-    working_set_ratio: float | None
-    profile: str | None
-    rates: Mapping[str, Any] | None
-    floors: Mapping[str, Any] | None
-    config: Mapping[str, Any]
-    workload: Mapping[str, Any]
-    model: Mapping[str, Any]
-    environment: Mapping[str, Any]
-    seeds: Mapping[str, Any]
-    kvbench: str
-    created: str
-    command: tuple[str, ...] | None
+    def __init__(self, manifest: Mapping[str, Any]) -> None:
+        """What the manifest says; one that was written before the model was loaded lacks most of it."""
+        self.config: Mapping[str, Any] = manifest.get("config") or {}
+        self.workload: Mapping[str, Any] = manifest.get("workload") or {}
+        self.model: Mapping[str, Any] = manifest.get("model") or {}
+        self.environment: Mapping[str, Any] = manifest.get("environment") or {}
+        self.seeds: Mapping[str, Any] = manifest.get("seeds") or {}
+        config, workload, capacity = self.config, self.workload, manifest.get("capacity") or {}
 
-    @property
-    def runner(self) -> str:
-        """What executed the requests."""
-        return str(self.config.get("runner", "engine"))
+        self.experiment = str(config.get("experiment", "run"))
+        self.runner = str(config.get("runner", "engine"))
+        self.simulated, self.of_log = self.runner == "simulator", self.experiment == LOG
+        self.status = str(manifest.get("status"))
+        self.reasons = tuple(map(str, manifest.get("reasons") or ()))
+        self.kvbench, self.created = str(manifest.get("kvbench")), str(manifest.get("created"))
+        self.command: tuple[str, ...] | None = None if (command := manifest.get("command")) is None else tuple(command)
 
-    @property
-    def simulated(self) -> bool:
-        """Whether nothing was measured: the run is a prediction itself."""
-        return self.runner == "simulator"
+        self.arm_details: Mapping[str, Mapping[str, Any]] = {arm["name"]: arm for arm in manifest.get("arms") or ()}
+        self.arms = tuple(self.arm_details)
+        self.baseline = self.arms[0] if self.arms else None
+        self.profile: str | None = manifest.get("profile")
+        self.rates: Mapping[str, Any] | None = manifest.get("rates")
+        self.floors: Mapping[str, Any] | None = manifest.get("floors")
+        self.dtype = str(self.model.get("dtype") or "an unknown dtype")
+        self.bytes_per_token: int | None = self.model.get("bytes_per_token")
+        self.device: str | None = self.environment.get("device")
+        self.link = None if (rate := config.get("link_gbps")) is None else f"link simulated at {rate:g} GB/s"
 
-    @property
-    def of_log(self) -> bool:
-        """Whether the run is somebody's log, which no option of ours can repeat."""
-        return self.experiment == LOG
+        self.host_tokens: Mapping[str, int | None] = capacity.get("host_tokens") or {}
+        self.device_tokens: int | None = capacity.get("device_tokens")
+        self.block_size: int | None = capacity.get("block_size")
+        self.chunk_tokens: int | None = capacity.get("chunk_tokens")
+        self.working_set: int | None = workload.get("working_set_tokens")
+        self.working_set_ratio: float | None = manifest.get("working_set_ratio")
+        self.fits = self.working_set_ratio is not None and self.working_set_ratio <= 1
 
-    @property
-    def baseline(self) -> str | None:
-        """The arm that all others are compared with: the first one."""
-        return self.arms[0] if self.arms else None
-
-    @property
-    def device(self) -> str | None:
-        """``cpu`` or ``cuda``."""
-        return self.environment.get("device")
-
-    @property
-    def bytes_per_token(self) -> int | None:
-        """KV bytes of one token."""
-        return self.model.get("bytes_per_token")
-
-    @property
-    def dtype(self) -> str:
-        """The weights' and the KV's type, for messages."""
-        return str(self.model.get("dtype") or "an unknown dtype")
-
-    @property
-    def requests_per_pass(self) -> int | None:
-        """Where every pass has as many."""
-        return self.workload.get("requests_per_pass")
-
-    @property
-    def fits(self) -> bool:
-        """Whether the working set fits the device pool, so that no tier can show anything."""
-        return self.working_set_ratio is not None and self.working_set_ratio <= 1
-
-    @property
-    def own_documents(self) -> bool:
-        """Whether the documents are the user's files, which may share their heads."""
-        return self.config.get("documents") is not None
-
-    @property
-    def reuse(self) -> float:
-        """Share of documents that later passes read again; 1 where the option does not apply."""
-        return float(self.config.get("reuse", 1.0))
-
-    @property
-    def link(self) -> str | None:
-        """What is said of the link between device and host, if one is simulated."""
-        rate = self.config.get("link_gbps")
-        return None if rate is None else f"link simulated at {rate:g} GB/s"
-
-    @property
-    def concurrency(self) -> int | None:
-        """Requests in flight at once; ``None`` in an open loop."""
-        requests: int | None = self.config.get("concurrency", None if "span_s" not in self.workload or self.open_loop else 1)
-        return requests
-
-    @property
-    def open_loop(self) -> bool:
-        """Whether requests are sent at times of their own, whatever became of those before them."""
-        return self.config.get("rate") is not None or self.workload.get("span_s") is not None
-
-
-def read_run_info(manifest: Mapping[str, Any]) -> RunInfo:
-    """What a manifest says; one that was written before the model was loaded lacks most of it."""
-    config, workload = manifest.get("config") or {}, manifest.get("workload") or {}
-    capacity, command = manifest.get("capacity") or {}, manifest.get("command")
-    arms, names = {arm["name"]: arm for arm in manifest.get("arms") or ()}, workload.get("document_names")
-    return RunInfo(
-        experiment=str(config.get("experiment", "run")),
-        status=str(manifest.get("status")),
-        reasons=tuple(map(str, manifest.get("reasons") or ())),
-        arms=tuple(arms),
-        arm_details=arms,
-        host_tokens=capacity.get("host_tokens") or {},
-        device_tokens=capacity.get("device_tokens"),
-        block_size=capacity.get("block_size"),
-        chunk_tokens=capacity.get("chunk_tokens"),
-        document_tokens=tuple(workload.get("document_tokens") or ()),
-        document_names=None if names is None else tuple(names),
-        question_tokens=workload.get("question_tokens"),
-        output_tokens=output if isinstance(output := config.get("output_tokens"), int) else None,
-        working_set=workload.get("working_set_tokens"),
-        working_set_ratio=manifest.get("working_set_ratio"),
-        profile=manifest.get("profile"),
-        rates=manifest.get("rates"),
-        floors=manifest.get("floors"),
-        config=config,
-        workload=workload,
-        model=manifest.get("model") or {},
-        environment=manifest.get("environment") or {},
-        seeds=manifest.get("seeds") or {},
-        kvbench=str(manifest.get("kvbench")),
-        created=str(manifest.get("created")),
-        command=None if command is None else tuple(command),
-    )
+        self.document_tokens: tuple[int, ...] = tuple(workload.get("document_tokens") or ())
+        self.document_names: tuple[str, ...] | None = None if (names := workload.get("document_names")) is None else tuple(names)
+        self.question_tokens: int | None = workload.get("question_tokens")
+        self.output_tokens = output if isinstance(output := config.get("output_tokens"), int) else None
+        self.own_documents = config.get("documents") is not None
+        self.reuse = float(config.get("reuse", 1.0))
+        self.requests_per_pass: int | None = workload.get("requests_per_pass")
+        self.open_loop = config.get("rate") is not None or workload.get("span_s") is not None
+        self.concurrency: int | None = config.get("concurrency", None if "span_s" not in workload or self.open_loop else 1)

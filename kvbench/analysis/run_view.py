@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from kvbench.analysis.prediction import Agreement, compare, with_prediction
 from kvbench.analysis.request_table import pass_labels, request_frame
-from kvbench.analysis.run_info import RunInfo, read_run_info
+from kvbench.analysis.run_info import RunInfo
 from kvbench.errors import UsageError
 from kvbench.runs.calibration import calibrate, describe_fit
 from kvbench.runs.rates import Rates
@@ -26,7 +25,11 @@ PassKey = tuple[str, int, int]
 
 
 class RunView:
-    """What is known of one run. Parts are computed when they are first asked for, and shared by all who ask."""
+    """What is known of one run. Parts are computed when they are first asked for, and shared by all who ask.
+
+    ``requests``: a line for each request that ended; ``passes``: for each arm, repeat and pass that was finished; ``arms``: their names,
+    the baseline first.
+    """
 
     def __init__(self, run: Run, judges_tiers: bool = True, make_rows: Callable[[RunView], Rows] | None = None) -> None:
         """A view of ``run``.
@@ -35,34 +38,12 @@ class RunView:
             judges_tiers: the arms are tiers, so that hits, first reads and speedups speak of them.
             make_rows: the rows of the run's experiment.
         """
-        self.run = run
+        self.run, self.path, self.info = run, run.path, RunInfo(run.manifest)
+        self.requests: Sequence[Line] = run.requests
+        self.passes: Sequence[Line] = run.passes
+        self.arms = self.info.arms
         self.judges_tiers = judges_tiers
         self._make_rows = make_rows
-
-    @cached_property
-    def info(self) -> RunInfo:
-        """The manifest."""
-        return read_run_info(self.run.manifest)
-
-    @property
-    def path(self) -> Path:
-        """The run folder."""
-        return self.run.path
-
-    @property
-    def requests(self) -> Sequence[Line]:
-        """A line for each request that ended."""
-        return self.run.requests
-
-    @property
-    def passes(self) -> Sequence[Line]:
-        """A line for each arm, repeat and pass that was finished."""
-        return self.run.passes
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """Names of the arms, the baseline first."""
-        return self.info.arms
 
     def has_tier(self, arm: str) -> bool:
         """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""

@@ -9,28 +9,18 @@ import numpy as np
 _ORDERED = np.dtype(">i8")
 
 
-def working_set_tokens(sequences: Iterable[Sequence[int]]) -> int:
-    """Distinct tokens of all sequences, a head they have in common counted once.
-
-    Two positions are the same if everything up to and including them is equal, as a prefix cache sees it.
-    """
-    return _distinct_prefixes(sequences, 1)
-
-
 def working_set_chunks(sequences: Iterable[Sequence[int]], chunk: int) -> int:
-    """Distinct full chunks of ``chunk`` tokens among all sequences: what a host tier must have room for to hold them all."""
-    return _distinct_prefixes(sequences, chunk)
+    """Distinct full chunks of ``chunk`` tokens among all sequences: what a host tier must have room for to hold them all; with chunks of 1
+    the distinct tokens, a head that sequences have in common counted once.
 
-
-def _distinct_prefixes(sequences: Iterable[Sequence[int]], unit: int) -> int:
-    """In sorted order a sequence shares most with the one before it, so what is new is its length less their common head.
-
-    Bytes, most significant first, are in the order of the ids they stand for, and take a quarter of the room of a list.
+    Two positions are the same if everything up to and including them is equal, as a prefix cache sees it. In sorted order a sequence shares
+    most with the one before it, so what is new is its length less their common head. Bytes, most significant first, are in the order of the
+    ids they stand for, and take a quarter of the room of a list.
     """
     count, before = 0, np.empty(0, dtype=_ORDERED)
     for data in sorted(np.asarray(sequence, dtype=_ORDERED).tobytes() for sequence in sequences):
         tokens = np.frombuffer(data, dtype=_ORDERED)
-        count += len(tokens) // unit - _common_head(before, tokens) // unit
+        count += len(tokens) // chunk - _common_head(before, tokens) // chunk
         before = tokens
     return count
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from kvbench.analysis.cache import sources
@@ -61,27 +60,21 @@ class Outliers:
 def outliers(view: RunView) -> Iterator[Outliers]:
     """Where requests lie beyond the fence of those of the same arm, pass and source: a hit among computed ones is none."""
     known = timed(view.table)
-    groups: dict[Any, pd.DataFrame] = dict(
-        iter(known.groupby([known["arm"], known["pass_index"], sources(known, view.info).rename("source")]))
-    )
-    passes: dict[tuple[str, int], list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]] = {}
-    for (arm, index, _), rows in groups.items():
-        values = rows["ttft_ms"].to_numpy(dtype=np.float64)
-        passes.setdefault((arm, int(index)), []).append((values, _distance(values)))
-    for (arm, index), parts in passes.items():
-        values, distance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        count = int((distance > 0).sum())
-        if count:
-            yield Outliers(arm, index, len(values), count, float(values[distance.argmax()]))
+    alike = known.groupby([known["arm"], known["pass_index"], sources(known, view.info).rename("source")])
+    known = known.assign(beyond_ms=alike["ttft_ms"].transform(_beyond))
+    passes: dict[Any, pd.DataFrame] = dict(iter(known.groupby(["arm", "pass_index"])))
+    for (arm, index), rows in passes.items():
+        if count := int((rows["beyond_ms"] > 0).sum()):
+            yield Outliers(arm, int(index), len(rows), count, float(rows["ttft_ms"].iloc[rows["beyond_ms"].argmax()]))
 
 
-def _distance(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _beyond(values: pd.Series[float]) -> pd.Series[float]:
     """How far each value lies beyond the fence, in ms; 0 or less within it."""
     if len(values) < _QUARTILES_NEED:
-        return np.zeros(len(values))
+        return values * 0
     low, middle, high = np.percentile(values, [25, 50, 75])
-    beyond_quartiles = np.maximum(values - high, low - values) - FENCE * (high - low)
-    return np.asarray(np.minimum(beyond_quartiles, np.abs(values - middle) - LEAST * middle))
+    beyond: pd.Series[float] = (values - high).clip(lower=low - values) - FENCE * (high - low)
+    return beyond.clip(upper=(values - middle).abs() - LEAST * middle)
 
 
 def outlier_note(found: Iterable[Outliers], labels: Mapping[int, str]) -> Iterator[str]:

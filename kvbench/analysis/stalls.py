@@ -56,9 +56,17 @@ class StallTimes:
     longest: Split | None = None
 
 
+def splits(line: dict[str, Any]) -> Iterator[tuple[int, Split]]:
+    """The stalls of a request, each with the token before it: as the runner told them, else its long gaps."""
+    if line["preemptions"] is None:
+        yield from ((token, Split(ms)) for token, ms in long_gaps(line))
+    for stall in line["stalls"]:
+        yield stall["after_token"], Split(stall["total_ms"], *(stall.get(name) for name in PARTS))
+
+
 def stall_times(run: Run, arm: str) -> StallTimes:
     """Where the time of an arm's stalls went, over all repeats."""
-    found = [split for line in run.requests if line["arm"] == arm for split in _splits(line)]
+    found = [split for line in run.requests if line["arm"] == arm for _, split in splits(line)]
     if not found or _counted(run, arm) == 0:  # a long gap where nothing was preempted has another reason
         return StallTimes(0)
     return StallTimes(len(found), _each_part(found, math.fsum), _each_part(found, median), max(found, key=lambda split: split.total_ms))
@@ -80,21 +88,15 @@ def stalls_of(run: Run, arm: str) -> Stalls | None:
     """The stalls of an arm; ``None`` where nothing was preempted, or, where nobody counts that, no stream stood still."""
     lines = [line for line in run.requests if line["arm"] == arm]
     exact = all(line["preemptions"] is not None for line in lines)
-    found = [(ms, str(line["request_id"]), token) for line in lines for token, ms in (_told(line) if exact else long_gaps(line))]
+    found = [(split.total_ms, str(line["request_id"]), token) for line in lines for token, split in splits(line)]
     preemptions = sum(line["preemptions"] for line in lines) if exact else _counted(run, arm)
     if preemptions == 0 or (preemptions is None and not found):
         return None
     return Stalls(arm, preemptions, len(found), exact, *(max(found) if found else ()))
 
 
-def _told(line: dict[str, Any]) -> Iterator[tuple[int, float]]:
-    """Token before the stall, and its length in ms, as the runner recorded them."""
-    for stall in line["stalls"]:
-        yield stall["after_token"], stall["total_ms"]
-
-
 def long_gaps(line: dict[str, Any]) -> Iterator[tuple[int, float]]:
-    """The same of any request, from its arrivals alone: gaps above :data:`MULTIPLE` medians."""
+    """Token before each long gap of a request, and its length in ms, from its arrivals alone: gaps above :data:`MULTIPLE` medians."""
     times, counts = line["token_times_s"], line["chunk_tokens"]
     gaps = [after - before for before, after in pairwise(times)]
     if len(gaps) < 2 or counts is None:
@@ -104,14 +106,6 @@ def long_gaps(line: dict[str, Any]) -> Iterator[tuple[int, float]]:
         tokens += count
         if gap > MULTIPLE * usual:
             yield tokens, gap * 1e3
-
-
-def _splits(line: dict[str, Any]) -> Iterator[Split]:
-    """The stalls of a request: as the runner told them, else its long gaps."""
-    if line["preemptions"] is None:
-        yield from (Split(ms) for _, ms in long_gaps(line))
-    for stall in line["stalls"]:
-        yield Split(stall["total_ms"], *(stall.get(name) for name in PARTS))
 
 
 def _each_part(splits: Sequence[Split], statistic: Callable[[list[float]], float]) -> Split:

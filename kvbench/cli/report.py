@@ -138,6 +138,6 @@ def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool) -> RunRe
 def _save_plots(shown: RunReport | RunsReport, folder: Path | None) -> None:
     """The plots go into their folder, where one is wanted."""
     if folder is not None:
-        from kvbench.drawing.themed import standalone  # late: matplotlib
+        from kvbench.drawing.plots import standalone  # late: matplotlib
 
         output.save_all({f"{plot.name}.svg": standalone(plot.element) for plot in shown.plots}, folder)

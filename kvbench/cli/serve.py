@@ -69,9 +69,9 @@ def server_options(config: ServeConfig, installation: Installation) -> ServerOpt
         UsageError: the model cannot be used, or its KV is of a kind in which no tier can be sized in tokens.
         RunFailed: the interpreter cannot serve this tier.
     """
+    from kvbench.runners.vllm.model import resolve_model
     from kvbench.runners.vllm.options import ServerOptions, parse_environment
     from kvbench.runners.vllm.tiers import TIERS
-    from kvbench.runners.vllm.tiny_model import resolve_model
 
     environment = parse_environment(config.env)
     installation.require(lmcache=TIERS[config.tier].lmcache)
@@ -95,7 +95,7 @@ def server_options(config: ServeConfig, installation: Installation) -> ServerOpt
 def _host_gib(config: ServeConfig, model: str, installation: Installation) -> float:
     """The tier's memory; of a size in tokens, as many as the model's KV takes."""
     from kvbench.errors import UsageError
-    from kvbench.runners.vllm.model_facts import read_facts
+    from kvbench.runners.vllm.model import read_facts
 
     if config.host_tokens is None:
         return config.host_gib
@@ -121,21 +121,19 @@ def _describe(servers: ArmServers, folder: Path) -> str:
     """Addresses, sizes, and what to copy."""
     from kvbench.runners.http.admin_api import open_client
     from kvbench.runners.servers.kinds.vllm import KIND
-    from kvbench.runners.vllm.launch_display import shell_line
     from kvbench.runners.vllm.tiers import TIERS
 
-    with open_client() as client:
-        client.headers.update(servers.headers)
+    with open_client(servers.headers) as client:
         model, capacity = KIND.served_model(client, servers.url), KIND.scrape(client, servers.url).capacity
     lines = [f"vLLM {model.version or '–'}, arm {servers.tier} ({TIERS[servers.tier].describes})"]
     lines.append(f"Address:   {servers.url}/v1, model {model.name}")
     if servers.lmcache_url is not None:
         lines.append(f"LMCache:   {servers.lmcache_url}/status")
     if capacity is not None:
-        lines.append(f"Pool:      {capacity.blocks * capacity.block_size:,} tokens, {capacity.blocks:,} blocks of {capacity.block_size}")
+        lines.append(f"Pool:      {capacity.tokens:,} tokens, {capacity.tokens // capacity.block_size:,} blocks of {capacity.block_size}")
     if model.max_tokens is not None:
         lines.append(f"Longest:   {model.max_tokens:,} tokens, prompt and output together")
     lines += [f"Logs:      {folder}", "", "To start the same without kvbench, in this order, each in a shell of its own:", ""]
     launches = [servers.lmcache_launch, servers.vllm_launch]
-    lines += [word for launch in launches if launch is not None for word in (shell_line(launch), "")]
+    lines += [word for launch in launches if launch is not None for word in (launch.shell_line(), "")]
     return "\n".join([*lines, "Ctrl-C stops it.", ""])

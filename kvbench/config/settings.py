@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from kvbench.errors import UsageError
@@ -106,6 +106,17 @@ def split_names(value: object) -> object:
     if not isinstance(parts, (list, tuple)):
         return value
     return [name for part in parts for name in ([word.strip() for word in part.split(",")] if isinstance(part, str) else [part])]
+
+
+def each_once(noun: str) -> AfterValidator:
+    """The check that a list of such names has none twice."""
+
+    def check(value: tuple[object, ...]) -> tuple[object, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError(f"each {noun} may be named once")
+        return value
+
+    return AfterValidator(check)
 
 
 def given_or(value: int | Auto, default: int) -> int:

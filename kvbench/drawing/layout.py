@@ -121,17 +121,14 @@ def _markdown_table(header: list[str], words: int, rows: list[list[str]]) -> str
 
 def _html_table(header: list[str], words: int, rows: list[list[str]]) -> str:
     """The table as HTML, every cell escaped; what identifies a row is its head."""
-    top = "".join(f'<th scope="col"{_side(place < words)}>{escape(name)}</th>' for place, name in enumerate(header))
+    sides = [' class="word"' if place < words else "" for place in range(len(header))]
+    top = "".join(f'<th scope="col"{side}>{escape(name)}</th>' for side, name in zip(sides, header, strict=True))
     lines = [
         "".join(f'<th scope="row">{escape(cell)}</th>' if place < words else f"<td>{escape(cell)}</td>" for place, cell in enumerate(row))
         for row in rows
     ]
     body = "".join(f"<tr>{line}</tr>\n" for line in lines)
     return f"<table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
-
-
-def _side(word: bool) -> str:
-    return ' class="word"' if word else ""
 
 
 def _table(header: list[str], words: int, rows: list[list[str]], padding: tuple[int, int, int, int]) -> Table:

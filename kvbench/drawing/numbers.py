@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from kvbench.drawing.layout import UNKNOWN
 
+NO_INTERVAL = ", with nothing to tell how much of it is noise (--repeats 3)"
+"""What stands in place of an interval where there was one repeat."""
+
 
 def milliseconds(value: float | None) -> str:
     """Milliseconds with three significant digits."""
@@ -23,3 +26,23 @@ def times(value: float | None) -> str:
 def decimal(value: float | None) -> str:
     """A number with one decimal."""
     return UNKNOWN if value is None else f"{value:.1f}"
+
+
+def per_cent(share: float | None) -> str:
+    """A share in per cent, with one decimal."""
+    return UNKNOWN if share is None else f"{share * 100:.1f} %"
+
+
+def factor(value: float | None) -> str:
+    """A factor with two decimals."""
+    return UNKNOWN if value is None else f"{value:.2f}x"
+
+
+def within(interval: tuple[float, float] | None) -> str:
+    """A 95 % interval behind its figure; nothing where there is none."""
+    return "" if interval is None else f" [95 % {interval[0]:.2f} to {interval[1]:.2f}]"
+
+
+def numbered(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,12 +1,13 @@
 """What an experiment is: a name, its own options, the runners it can use, and its requests. A room each.
 
 A room has a module ``experiment`` with an object ``EXPERIMENT``; nothing else needs to know its name
-(:mod:`kvbench.experiments.registry`). How its runs are read is in a module of its own, which is imported when a run is read.
+(:mod:`kvbench.experiments.registry`). Its workload and how its runs are read are in modules of their own, imported when they are needed:
+help knows every experiment, and neither makes a workload nor reads a run.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class RunnerFacts:
     capacity: DeviceCapacity
 
 
-class Experiment(ABC, Generic[Options]):
+class Experiment(Generic[Options]):
     """One experiment.
 
     Attributes:
@@ -43,7 +44,8 @@ class Experiment(ABC, Generic[Options]):
         options: its options, those of every run included.
         runners: names of the runners that can run it.
         predicted: whether the simulator predicts its requests.
-        reading: what reads its runs, or the module whose ``READING`` does, which is imported when it is needed.
+        workload: the module whose ``make_workload`` makes its requests.
+        reading: what reads its runs, or the module whose ``READING`` does.
     """
 
     name: ClassVar[str]
@@ -52,16 +54,18 @@ class Experiment(ABC, Generic[Options]):
     order: ClassVar[int]
     runners: ClassVar[tuple[str, ...]]
     predicted: ClassVar[bool] = False
+    workload: ClassVar[str]
     reading: ClassVar[str | Reading]
     options: type[Options]
 
-    @abstractmethod
     def make_workload(self, config: Options, facts: RunnerFacts) -> Workload:
         """The requests of a run.
 
         Raises:
             UsageError: the files it names cannot be used.
         """
+        workload: Workload = importlib.import_module(self.workload).make_workload(config, facts)
+        return workload
 
     def controls(self, config: Options, manifest: Mapping[str, Any]) -> Mapping[str, RunConfig]:
         """Runs that follow this one and speak for it, by name; none unless they were asked for.

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import importlib
 
-from kvbench.analysis.run_info import read_run_info
+from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.registry import experiments
-from kvbench.experiments.tiers.reading import TierReading
+from kvbench.experiments.tiers.reading import READING
 from kvbench.runs.run_folder import Run
-
-_OF_TIERS = TierReading()
-"""Of people's own logs, and of experiments that this version does not know."""
 
 
 def reading_of(name: str) -> Reading:
-    """How runs of an experiment are read."""
+    """How runs of an experiment are read; as those of tiers: people's own logs, and experiments that this version does not know."""
     experiment = experiments().get(name)
-    return _OF_TIERS if experiment is None else _loaded(experiment.reading)
+    return READING if experiment is None else _loaded(experiment.reading)
 
 
 def readings() -> tuple[Reading, ...]:
@@ -34,7 +31,7 @@ def row_keys() -> tuple[str, ...]:
 
 def view_of(run: Run) -> RunView:
     """A run, seen as its experiment reads it."""
-    reading = reading_of(read_run_info(run.manifest).experiment)
+    reading = reading_of(RunInfo(run.manifest).experiment)
     return RunView(run, reading.judges_tiers, reading.rows)
 
 

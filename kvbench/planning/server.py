@@ -49,9 +49,8 @@ def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = 
         UsageError: it is no address, a header cannot be sent, or the variable holds no key.
         RunFailed: nobody answers, or not as vLLM does.
     """
-    from kvbench.runners.http.address import Address
+    from kvbench.runners.http.address import Address, authorised, request_headers, split_login
     from kvbench.runners.http.admin_api import open_client
-    from kvbench.runners.http.credentials import authorised, request_headers, split_login
     from kvbench.runners.servers.kinds.kind import KINDS
 
     address = url.rstrip("/").removesuffix("/v1").removesuffix("/metrics")
@@ -65,14 +64,12 @@ def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = 
     if sent and "@" not in address:  # an address with half a login is refused below, and nothing of it shown
         Address(address, sent)  # refuses what HTTP cannot carry
     kind = KINDS["vllm"]
-    with open_client() as client:
-        client.headers.update(sent)
+    with open_client(sent) as client:
         capacity = kind.scrape(client, address).capacity
         served = kind.served_model(client, address)
-    if capacity is None or min(capacity.block_size, capacity.blocks) < 1:
+    if capacity is None or min(capacity.block_size, capacity.tokens) < 1:
         raise RunFailed(
             f"{shown}/metrics does not tell the pool's size (vllm:cache_config_info); give --kv-tokens and --block-size instead"
         )
-    return ServerFacts(
-        PlannedServer(shown, served.name, served.max_tokens, served.version), served.root, capacity.block_size, capacity.blocks
-    )
+    planned = PlannedServer(shown, served.name, served.max_tokens, served.version)
+    return ServerFacts(planned, served.root, capacity.block_size, capacity.tokens // capacity.block_size)

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.drawing.numbers import milliseconds, times
-from kvbench.drawing.plots import ARMS, WIDTH, Plot
-from kvbench.drawing.themed import drawn, printable, theme
+from kvbench.drawing.plots import ARMS, WIDTH, Plot, drawn, printable, theme
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
 from kvbench.summary.side_by_side import SideBySide
 

@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kvbench.analysis.pass_rows import PassRow
-from kvbench.analysis.points import GAP, ForeseenPoints, PassPoints, Points, points_of
+from kvbench.analysis.points import ForeseenPoints, PassPoints, Points, points_of
 from kvbench.analysis.run_view import RunView
+from kvbench.analysis.timeline import GAP
 from kvbench.drawing.numbers import milliseconds
-from kvbench.drawing.plots import ARMS, BLUE, GREY, WIDTH, Plot
-from kvbench.drawing.themed import THEME, drawn, printable, theme
+from kvbench.drawing.plots import ARMS, BLUE, GREY, THEME, WIDTH, Plot, drawn, printable, theme
 from kvbench.reports.timeline import timeline_description, timeline_figure, timeline_title
 from kvbench.summary.summary import Summary
 

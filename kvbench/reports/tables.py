@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kvbench.analysis.cache import LoadCost
-from kvbench.analysis.document_rows import DocumentRow
-from kvbench.analysis.pass_rows import PassRow
+from kvbench.analysis.cache import LoadCost, SourceRow
+from kvbench.analysis.latency import ScheduledRow
+from kvbench.analysis.pass_rows import DocumentRow, PassRow
 from kvbench.analysis.prediction import Agreement, Foreseen
-from kvbench.analysis.schedule import ScheduledRow
-from kvbench.analysis.source_rows import SourceRow
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
 from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest

@@ -14,8 +14,7 @@ from matplotlib.path import Path
 from kvbench.analysis import timeline as phase
 from kvbench.analysis.timeline import Phase, Timeline, TimelineRow
 from kvbench.drawing.numbers import milliseconds
-from kvbench.drawing.plots import BLUE, GREY
-from kvbench.drawing.themed import printable
+from kvbench.drawing.plots import BLUE, GREY, printable
 
 COLOURS = {
     phase.QUEUED: GREY,

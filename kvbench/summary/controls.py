@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from kvbench.analysis.latency import timed
 from kvbench.analysis.noise import of_difference
-from kvbench.analysis.pass_tokens import counted_in_pass, tokens_of_pass
-from kvbench.analysis.run_info import RunInfo, read_run_info
+from kvbench.analysis.request_table import counted_in_pass, tokens_of_pass
+from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import view_of
@@ -82,7 +82,7 @@ class Controls:
 
 def read_controls(run: Run) -> Controls:
     """The controls of a run, from the folders below it."""
-    if not read_run_info(run.manifest).config.get("controls"):
+    if not RunInfo(run.manifest).config.get("controls"):
         return Controls()
     rows: list[ControlRow] = []
     reasons: list[str] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvbench.analysis.run_info import RunInfo, read_run_info
+from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Rows
 from kvbench.comparison.identity import machine, software
 from kvbench.experiments.reading import Reading
@@ -142,7 +142,7 @@ def _source(path: Path, point: Point | None, per_document: bool, per_repeat: boo
     if point is not None and not (path / "manifest.json").exists():
         return _Source(path, point.config, None, None, point.error or "not measured yet")
     run = read_run(path)
-    info = read_run_info(run.manifest)
+    info = RunInfo(run.manifest)
     config = info.config if point is None else point.config
     missing = (point.error if point is not None else None) or _stopped(info, len(run.requests))
     return _Source(path, config, run.manifest, summarise(run, per_document, per_repeat), missing)
@@ -175,7 +175,7 @@ def _labels(options: Mapping[str, Sequence[Any]], names: Sequence[str], key: str
 
 def _notes(manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What else than options differs between the runs, and speaks in their times."""
-    options = {name for manifest in manifests for name in read_run_info(manifest).config}
+    options = {name for manifest in manifests for name in RunInfo(manifest).config}
     for what, facts in (("machine", machine), ("software", software)):
         differing = [name for name, *_ in differing_options([facts(manifest) for manifest in manifests]) if name not in options]
         if differing:

@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from kvbench.analysis import spread
-from kvbench.analysis.cache import LoadCost, load_cost
-from kvbench.analysis.document_rows import DocumentRow, document_rows
-from kvbench.analysis.pass_rows import PassRow, pass_rows
+from kvbench.analysis.cache import LoadCost, SourceRow, load_cost, source_rows
+from kvbench.analysis.latency import ScheduledRow, scheduled_rows
+from kvbench.analysis.pass_rows import DocumentRow, PassRow, document_rows, pass_rows
 from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.run_info import LOG
 from kvbench.analysis.run_view import Rows, RunView
-from kvbench.analysis.schedule import ScheduledRow, scheduled_rows
-from kvbench.analysis.source_rows import SourceRow, source_rows
 from kvbench.analysis.speedup import FirstRead, first_read
 from kvbench.analysis.stalls import Stalls, stalls_of
 from kvbench.experiments.reading import Reading

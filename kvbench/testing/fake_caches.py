@@ -17,11 +17,7 @@ class FakeCaches:
     """A device pool, and perhaps a host tier; exact for requests that come one at a time. Without a pool nothing is ever found."""
 
     def __init__(self, script: Script) -> None:
-        """Cold.
-
-        Raises:
-            UsageError: the sizes do not go together.
-        """
+        """Cold; ``UsageError`` where the sizes do not go together."""
         self.tier = script.host_tokens is not None
         self.host_capacity = (script.host_tokens or 0) // CHUNK_TOKENS
         self.stored: set[tuple[int, str, int]] = set()

@@ -9,6 +9,7 @@ import json
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -102,7 +103,7 @@ class FakeConnection(asyncio.Protocol):
         method = self._parser.get_method().decode()
         key = self._server.script.api_key
         if key and path.startswith("/v1/") and self._headers.get("authorization") != f"Bearer {key}":
-            self._reply(401, json.dumps({"error": "Unauthorized"}).encode())
+            self._reply(*_as_json({"error": "Unauthorized"}, 401))
             return
         if (method, path) == ("POST", "/v1/completions"):
             self._complete()
@@ -112,7 +113,7 @@ class FakeConnection(asyncio.Protocol):
             self._reply(*_no_route(path))
             return
         try:
-            self._reply(*route(self._server, query, self._body))
+            self._reply(*(route(self._server, query, json.loads(self._body or b"{}")) or _as_json({})))
         except (ValueError, TypeError, KeyError) as error:
             self._reply(400, error_body(400, str(error)))
 
@@ -152,9 +153,9 @@ class FakeConnection(asyncio.Protocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer with the refusal, in the stream if vLLM had begun one."""
-        body = error_body(refusal.status, str(refusal), refusal.kind, refusal.param) if refusal.kind else _detail(str(refusal))
+        body = error_body(refusal.status, str(refusal), refusal.kind, refusal.param)
         if not refusal.in_stream:
-            self._reply(refusal.status, body)
+            self._reply(*((refusal.status, body) if refusal.kind else _as_json({"detail": str(refusal)}, refusal.status)))
             return
         for frame in frames(Answer([Write(0.0, error_event(body), 0)], "end"), self._server.script):
             self._transport.write(frame.data)
@@ -162,21 +163,19 @@ class FakeConnection(asyncio.Protocol):
 
     def _play(self, ask: Ask, truth: Truth, planned: Answer) -> None:
         self._ask, self._truth, self._ends = ask, truth, planned.ends
-        self._frames, self._place = frames(planned, self._server.script), 0
+        self._frames = deque(frames(planned, self._server.script))
         self._server.counters.add({"num_requests_running": 1})
         self._step()
 
     def _step(self) -> None:
         """Write all that is due; come back for the rest."""
         self._timer = None
-        while self._place < len(self._frames) and not self._transport.is_closing():
-            frame = self._frames[self._place]
-            wait = self._truth.arrival_s + frame.at_s - time.perf_counter()
+        while self._frames and not self._transport.is_closing():
+            wait = self._truth.arrival_s + self._frames[0].at_s - time.perf_counter()
             if wait > 0.0005:
                 self._timer = asyncio.get_running_loop().call_later(wait, self._step)
                 return
-            self._place += 1
-            self._write(frame)
+            self._write(self._frames.popleft())
         if not self._transport.is_closing():
             self._end_stream()
 
@@ -205,14 +204,10 @@ class FakeConnection(asyncio.Protocol):
         """Count the end of a request, so long after it."""
         assert self._ask is not None
         if count_s:
-            asyncio.get_running_loop().call_later(count_s, self._count, self._ask, how)
+            asyncio.get_running_loop().call_later(count_s, self._server.ended, self._ask, how)
         else:
-            self._count(self._ask, how)
+            self._server.ended(self._ask, how)
         self._ask = None
-
-    def _count(self, ask: Ask, how: str) -> None:
-        self._server.ended(ask, how)
-        self._server.counters.add({"num_requests_running": -1})
 
     def _after_answer(self) -> None:
         self._idle = True
@@ -231,42 +226,29 @@ class FakeConnection(asyncio.Protocol):
 Reply = tuple[int, bytes] | tuple[int, bytes, str]
 
 
-def _detail(message: str) -> bytes:
-    """An error that vLLM leaves to its web framework."""
-    return json.dumps({"detail": message}).encode()
-
-
-def _no_route(path: str) -> tuple[int, bytes]:
+def _no_route(path: str) -> Reply:
     known = path == "/v1/completions" or any(path == other for _, other in _ROUTES)
-    return (405, _detail("Method Not Allowed")) if known else (404, _detail("Not Found"))
+    return _as_json({"detail": "Method Not Allowed"}, 405) if known else _as_json({"detail": "Not Found"}, 404)
 
 
 def _as_json(value: object, status: int = 200) -> Reply:
     return status, json.dumps(value).encode()
 
 
-def _clear_cache(server: FakeState, _: str, body: bytes) -> Reply:
-    tier = json.loads(body or b"{}").get("tier", "l1")
+def _clear_cache(server: FakeState, _: str, asked: dict[str, Any]) -> Reply:
+    tier = asked.get("tier", "l1")
     if tier != "l1":
         return _as_json({"detail": f"tier {tier!r} not supported; only 'l1'"}, 400)
     server.caches.clear_tier()
     return _as_json({"status": "ok", "cleared": {"tier": "l1"}})
 
 
-def _models(server: FakeState, _: str, __: bytes) -> Reply:
+def _models(server: FakeState, _: str, __: dict[str, Any]) -> Reply:
     model = {"id": MODEL, "object": "model", "owned_by": "vllm", "root": MODEL}
     return _as_json({"object": "list", "data": [model | {"max_model_len": server.script.max_model_len}]})
 
 
-def _change(change: Callable[[FakeState, dict[str, Any]], None]) -> Callable[[FakeState, str, bytes], Reply]:
-    def route(server: FakeState, _: str, body: bytes) -> Reply:
-        change(server, json.loads(body or b"{}"))
-        return _as_json({})
-
-    return route
-
-
-_ROUTES: dict[tuple[str, str], Callable[[FakeState, str, bytes], Reply]] = {
+_ROUTES: dict[tuple[str, str], Callable[[FakeState, str, dict[str, Any]], Reply | None]] = {
     ("GET", "/health"): lambda server, _, __: (200 if server.script.healthy else 503, b"", "text/plain"),
     ("GET", "/version"): lambda _, __, ___: _as_json({"version": "0.32.0"}),
     ("GET", "/v1/models"): _models,
@@ -275,8 +257,9 @@ _ROUTES: dict[tuple[str, str], Callable[[FakeState, str, bytes], Reply]] = {
     ("GET", "/status"): lambda server, _, __: _as_json(server.lmcache_status()),
     ("POST", "/cache/clear"): _clear_cache,
     ("GET", "/fake/truth"): lambda server, _, __: _as_json([dataclasses.asdict(truth) for truth in server.truth.values()]),
-    ("POST", "/fake/script"): _change(lambda server, changes: server.take_script(changes)),
-    ("POST", "/fake/counters"): _change(lambda server, amounts: server.counters.add(amounts)),
-    ("POST", "/fake/close"): _change(lambda server, _: server.close_idle()),
-    ("POST", "/fake/die"): _change(lambda server, _: server.die()),
+    ("POST", "/fake/script"): lambda server, _, changes: server.take_script(changes),
+    ("POST", "/fake/counters"): lambda server, _, amounts: server.counters.add(amounts),
+    ("POST", "/fake/close"): lambda server, _, __: server.close_idle(),
+    ("POST", "/fake/die"): lambda server, _, __: server.die(),
 }
+"""What each path answers, from its query and the JSON object that was sent; ``None``: an empty object."""

@@ -9,6 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from kvbench.testing.fake_script import MODEL, Script
+
 COUNTERS = (
     "prefix_cache_queries",
     "prefix_cache_hits",
@@ -31,11 +33,11 @@ LABELLED = {
 class Counters(Collector):
     """Numbers by name, without the prefix ``vllm:``. They count what the server did, unless a test sets them."""
 
-    def __init__(self, model: str, block_size: int, blocks: int | None, hides: str = "") -> None:
-        """``blocks`` ``None``: of no known size. ``hides``: what begins so is not shown, as an older server may not have it."""
+    def __init__(self, script: Script) -> None:
+        """The pool is the script's; what ``hides`` names is not shown, as an older server may not have it."""
         self.values: dict[str, float] = {}
-        self._model, self._block_size, self._blocks = model, block_size, blocks
-        self._hidden = f"vllm:{hides}" if hides else None
+        self._pool_tokens, self._block_size = script.pool_tokens, script.block_size
+        self._hidden = f"vllm:{script.hides}" if script.hides else None
         self._registry = CollectorRegistry(auto_describe=False)
         self.reset()
         self._registry.register(self)
@@ -47,11 +49,7 @@ class Counters(Collector):
         self.values = dict.fromkeys((*COUNTERS, *GAUGES, *labelled), 0.0)
 
     def add(self, amounts: Mapping[str, float]) -> None:
-        """Add to counters; less than nothing makes one go backwards.
-
-        Raises:
-            KeyError: there is no such counter.
-        """
+        """Add to counters; less than nothing makes one go backwards. ``KeyError``: there is no such counter."""
         for name, amount in amounts.items():
             self.values[name] += amount
 
@@ -76,23 +74,20 @@ class Counters(Collector):
         return (metric for metric in self._all() if self._hidden is None or not metric.name.startswith(self._hidden))
 
     def _all(self) -> Iterable[Metric]:
-        labels, own = ("model_name", "engine"), (self._model, "0")
-        for name in GAUGES:
-            gauge = GaugeMetricFamily(f"vllm:{name}", name, labels=labels)
-            gauge.add_metric(own, self.values[name])
-            yield gauge
-        for name in COUNTERS:
-            counter = CounterMetricFamily(f"vllm:{name}", name, labels=labels)
-            counter.add_metric(own, self.values[name])
-            yield counter
+        labels, own = ("model_name", "engine"), (MODEL, "0")
+        for name in (*GAUGES, *COUNTERS):
+            family = (GaugeMetricFamily if name in GAUGES else CounterMetricFamily)(f"vllm:{name}", name, labels=labels)
+            family.add_metric(own, self.values[name])
+            yield family
         for name, (label, values) in LABELLED.items():
             counter = CounterMetricFamily(f"vllm:{name}", name, labels=(*labels, label))
             for value in values:
                 counter.add_metric((*own, value), self.values[f"{name}:{value}"])
             yield counter
         facts = {"block_size": str(self._block_size), "enable_prefix_caching": "True", "engine": "0"}
-        if self._blocks is not None:
-            facts |= {"num_gpu_blocks": str(self._blocks), "kv_cache_size_tokens": str(self._blocks * self._block_size)}
+        if self._pool_tokens is not None:
+            blocks = self._pool_tokens // self._block_size
+            facts |= {"num_gpu_blocks": str(blocks), "kv_cache_size_tokens": str(blocks * self._block_size)}
         info = GaugeMetricFamily("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", labels=tuple(facts))
         info.add_metric(tuple(facts.values()), 1.0)
         yield info

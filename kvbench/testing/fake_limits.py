@@ -1,6 +1,6 @@
 """Which completions vLLM 0.32 refuses though their types are right: limits of the model, the context and the sampling parameters.
 
-vLLM checks in two places. What its API server refuses gets HTTP 400 (:data:`SAMPLING` among it). What its engine's input processor refuses
+vLLM checks in two places. What its API server refuses gets HTTP 400 (:data:`RANGES` among it). What its engine's input processor refuses
 (:func:`_check_in_engine`) gets the same, but when the client asked for a stream, the stream has begun: HTTP 200, and the error is an event.
 
 A request that vLLM would serve and the scripted server cannot (:data:`BEYOND`) gets HTTP 501, as it would otherwise get a wrong answer.
@@ -9,8 +9,9 @@ A request that vLLM would serve and the scripted server cannot (:data:`BEYOND`) 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from kvbench.testing.fake_protocol import INT64, Completion, Refusal
 from kvbench.testing.fake_script import MODEL, Script
@@ -20,60 +21,32 @@ MAX_SEQUENCES = 16384
 MAX_LOGPROBS = 20
 MAX_LOGPROB_IDS = 128
 
+INF, LEAST, LARGEST = math.inf, math.ulp(0.0), sys.float_info.max
+"""No limit; the smallest number above 0; the largest finite one."""
 
-class Limit(NamedTuple):
-    """A limit of one field.
-
-    Attributes:
-        says: the error, in which ``{ask.name}`` is a field's value.
-        holds: whether a request is within it.
-        param: the field, where vLLM names it in the error.
-    """
-
-    says: str
-    holds: Callable[[Completion], bool]
-    param: str | None = None
-
-
-def _within(low: float, value: float | None, high: float) -> bool:
-    """Whether the value is unset or within both ends; NaN is not."""
-    return value is None or low <= value <= high
-
-
-SAMPLING = (
-    Limit("n must be at least 1, got {ask.n}.", lambda ask: ask.n >= 1),
-    Limit(f"n must be at most {MAX_SEQUENCES}, got {{ask.n}}.", lambda ask: ask.n <= MAX_SEQUENCES),
-    Limit("presence_penalty must be in [-2, 2], got {ask.presence_penalty}.", lambda ask: _within(-2, ask.presence_penalty, 2)),
-    Limit("frequency_penalty must be in [-2, 2], got {ask.frequency_penalty}.", lambda ask: _within(-2, ask.frequency_penalty, 2)),
-    Limit(
-        "repetition_penalty must be a finite number, got {ask.repetition_penalty}.",
-        lambda ask: ask.repetition_penalty is None or math.isfinite(ask.repetition_penalty),
-    ),
-    Limit(
-        "repetition_penalty must be greater than zero, got {ask.repetition_penalty}.",
-        lambda ask: ask.repetition_penalty is None or ask.repetition_penalty > 0,
-    ),
-    Limit(
-        "temperature must be a finite number, got {ask.temperature}.",
-        lambda ask: ask.temperature is None or math.isfinite(ask.temperature),
-        "temperature",
-    ),
-    Limit("temperature must be non-negative, got {ask.temperature}.", lambda ask: _within(0, ask.temperature, math.inf), "temperature"),
-    Limit("temperature must be in [0, 2], got {ask.temperature}.", lambda ask: _within(0, ask.temperature, 2), "temperature"),
-    Limit("top_p must be in (0, 1], got {ask.top_p}.", lambda ask: ask.top_p is None or 0 < ask.top_p <= 1, "top_p"),
-    Limit("top_k must be 0 (disable), or at least 1, got {ask.top_k}.", lambda ask: _within(-1, ask.top_k, math.inf)),
-    Limit("min_p must be in [0, 1], got {ask.min_p}.", lambda ask: _within(0, ask.min_p, 1)),
-    Limit("max_tokens must be at least 1, got {ask.max_tokens}.", lambda ask: _within(1, ask.max_tokens, math.inf), "max_tokens"),
-    Limit("min_tokens must be greater than or equal to 0, got {ask.min_tokens}.", lambda ask: ask.min_tokens >= 0),
-    Limit(
-        "min_tokens must be less than or equal to max_tokens={ask.max_tokens}, got {ask.min_tokens}.",
-        lambda ask: ask.max_tokens is None or ask.min_tokens <= ask.max_tokens,
-    ),
-    Limit("stop cannot contain an empty string.", lambda ask: ask.stop != "" and "" not in (ask.stop or ())),
-    Limit("bad_words cannot contain an empty string.", lambda ask: "" not in ask.bad_words),
-    Limit("n must be 1 when using greedy sampling, got {ask.n}.", lambda ask: ask.n == 1 or ask.temperature != 0),
+RANGES = (
+    ("n", 1, INF, "at least 1"),
+    ("n", 1, MAX_SEQUENCES, f"at most {MAX_SEQUENCES}"),
+    ("presence_penalty", -2, 2, "in [-2, 2]"),
+    ("frequency_penalty", -2, 2, "in [-2, 2]"),
+    ("repetition_penalty", -LARGEST, LARGEST, "a finite number"),
+    ("repetition_penalty", LEAST, INF, "greater than zero"),
+    ("temperature", -LARGEST, LARGEST, "a finite number"),
+    ("temperature", 0, INF, "non-negative"),
+    ("temperature", 0, 2, "in [0, 2]"),
+    ("top_p", LEAST, 1, "in (0, 1]"),
+    ("top_k", -1, INF, "0 (disable), or at least 1"),
+    ("min_p", 0, 1, "in [0, 1]"),
+    ("max_tokens", 1, INF, "at least 1"),
+    ("min_tokens", 0, INF, "greater than or equal to 0"),
 )
-"""Limits of vLLM's ``SamplingParams``, in its order. They see ``max_tokens`` as the context has cut it."""
+"""Ranges of vLLM's ``SamplingParams``, in its order, ends included, and what the error says of them; NaN is in none.
+
+They see ``max_tokens`` as the context has cut it.
+"""
+
+NAMED = ("temperature", "top_p", "max_tokens")
+"""The fields that vLLM names in the error where they are out of range."""
 
 BEYOND: dict[str, Callable[[Completion], bool]] = {
     "a prompt of text": lambda ask: isinstance(ask.prompt, str) or isinstance((ask.prompt or [0])[0], str),
@@ -103,11 +76,14 @@ def accept(asked: Completion, request_id: str, script: Script) -> Ask:
         raise Refusal(f"The model `{asked.model}` does not exist. Valid aliases: {MODEL}.", "model", "NotFoundError", 404)
     if asked.suffix is not None:
         raise _suffix_refused(asked)
-    _check_context(asked, script.max_model_len)
-    prompts = [_truncated(prompt, asked, script.max_model_len) for prompt in prompts]
-    for prompt in prompts:
-        _check_length(prompt, script.max_model_len)
-    room = min((script.max_model_len - len(prompt) for prompt in prompts), default=script.max_model_len)
+    longest = script.max_model_len
+    _check_context(asked, longest)
+    prompts = [_truncated(prompt, asked, longest) for prompt in prompts]
+    for length in map(len, prompts):
+        if length > longest:
+            says = f"This model's maximum context length is {longest} tokens. However, your prompt contains {length} input tokens."
+            raise Refusal(says, "input_tokens")
+    room = min((longest - len(prompt) for prompt in prompts), default=longest)
     asked.max_tokens = min(16 if asked.max_tokens is None else asked.max_tokens, room)
     _check_sampling(asked)
     try:
@@ -161,28 +137,28 @@ def _check_context(asked: Completion, longest: int) -> None:
 
 def _truncated(prompt: list[int], asked: Completion, longest: int) -> list[int]:
     """The prompt's end, unless the request names the other side."""
-    limit = asked.truncate_prompt_tokens
-    if limit is None:
-        return prompt
-    limit = longest - 1 if limit == -1 else limit
-    if limit >= len(prompt):
+    limit = longest - 1 if asked.truncate_prompt_tokens == -1 else asked.truncate_prompt_tokens
+    if limit is None or limit >= len(prompt):
         return prompt
     return prompt[:limit] if asked.truncation_side == "right" else prompt[len(prompt) - limit :]
-
-
-def _check_length(prompt: list[int], longest: int) -> None:
-    if len(prompt) > longest:
-        says = f"This model's maximum context length is {longest} tokens. However, your prompt contains {len(prompt)} input tokens."
-        raise Refusal(says, "input_tokens")
 
 
 def _check_sampling(asked: Completion) -> None:
     """Check the sampling parameters, as far as they need no model."""
     if wrong := [key for key in asked.logit_bias or () if not _is_int(key)]:
         raise Refusal(f"logit_bias contains key(s) that cannot be converted to integer token IDs: {wrong!r}", "logit_bias")
-    for limit in SAMPLING:
-        if not limit.holds(asked):
-            raise Refusal(limit.says.format(ask=asked), limit.param)
+    for name, low, high, bound in RANGES:
+        value = getattr(asked, name)
+        if value is not None and not low <= value <= high:
+            raise Refusal(f"{name} must be {bound}, got {value}.", name if name in NAMED else None)
+    if asked.max_tokens is not None and asked.min_tokens > asked.max_tokens:
+        raise Refusal(f"min_tokens must be less than or equal to max_tokens={asked.max_tokens}, got {asked.min_tokens}.")
+    if asked.stop == "" or "" in (asked.stop or ()):
+        raise Refusal("stop cannot contain an empty string.")
+    if "" in asked.bad_words:
+        raise Refusal("bad_words cannot contain an empty string.")
+    if asked.n != 1 and asked.temperature == 0:
+        raise Refusal(f"n must be 1 when using greedy sampling, got {asked.n}.")
 
 
 def _check_in_engine(asked: Completion, prompts: Sequence[list[int]], vocabulary: int | None) -> None:

@@ -115,11 +115,7 @@ class Completion(BaseModel):
 
 
 def read(body: bytes, content_type: str) -> Completion:
-    """Read a completion request.
-
-    Raises:
-        Refusal: it is not JSON, or not what vLLM takes for a completion.
-    """
+    """Read a completion request; raises :class:`Refusal` where it is not JSON, or not what vLLM takes for a completion."""
     if content_type.partition(";")[0].lower() != "application/json":
         raise _invalid(["Unsupported Media Type: Only 'application/json' is allowed"], None)
     values = _json(body)

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
 from kvbench.errors import UsageError
-from kvbench.runners.http.event_loop import new_event_loop
+from kvbench.runners.http.process import new_event_loop
 from kvbench.testing.fake_connection import FakeConnection
 from kvbench.testing.fake_script import FAULTS, Script
 from kvbench.testing.fake_state import FakeState
@@ -31,17 +31,13 @@ from kvbench.testing.fake_state import FakeState
 class FakeServer(FakeState):
     """The same, listening."""
 
-    def __init__(self, script: Script | None = None) -> None:
-        super().__init__(script)
-        self._server: asyncio.Server | None = None
-        self._scheme = "http"
+    _server: asyncio.Server | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Listen; port 0: a free one."""
-        self._scheme = "http" if tls is None else "https"
         self._server = await asyncio.get_running_loop().create_server(lambda: FakeConnection(self), host, port, ssl=tls, backlog=4096)
         address, self.port = self._server.sockets[0].getsockname()[:2]
-        self.url = f"{self._scheme}://{f'[{address}]' if ':' in address else address}:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://{f'[{address}]' if ':' in address else address}:{self.port}"
 
     def die(self) -> None:
         """Break every connection and listen no more."""
@@ -49,41 +45,27 @@ class FakeServer(FakeState):
             self._server.close()
         super().die()
 
+    async def end(self) -> None:
+        """Die, and return when the connections have heard of it."""
+        self.die()
+        while self.connections:
+            await asyncio.sleep(0)
+
 
 @contextlib.contextmanager
 def serving(script: Script | None = None, tls: ssl.SSLContext | None = None) -> Iterator[FakeServer]:
     """A server on a free loopback port, in a thread of this process, until the block ends."""
-    started = threading.Event()
-    found: list[FakeServer] = []
-    stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    async def serve() -> None:
-        server = FakeServer(script)
-        await server.start(tls=tls)
-        found.append(server)
-        stop.append((asyncio.get_running_loop(), ended := asyncio.Event()))
-        started.set()
-        await ended.wait()
-        server.die()
-
-    def work() -> None:
-        try:
-            with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(serve())
-        finally:
-            started.set()
-
-    thread = threading.Thread(target=work, name="fake server", daemon=True)
+    server, loop = FakeServer(script), new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="fake server", daemon=True)
     thread.start()
-    started.wait()
-    if not found:
-        raise RuntimeError("the fake server did not start")
     try:
-        yield found[0]
+        asyncio.run_coroutine_threadsafe(server.start(tls=tls), loop).result()
+        yield server
     finally:
-        loop, ended = stop[0]
-        loop.call_soon_threadsafe(ended.set)
+        asyncio.run_coroutine_threadsafe(server.end(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
         thread.join()
+        loop.close()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kvbench.testing.fake_caches import CHUNK_TOKENS, FakeCaches
 from kvbench.testing.fake_counters import Counters
-from kvbench.testing.fake_script import MODEL, Script
+from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_stream import Ask
 
 
@@ -53,10 +53,7 @@ class FakeState:
         self.connections_made = 0
         self.resets = 0
         self.caches = FakeCaches(self.script)
-        pool = self.script.pool_tokens
-        self.counters: Counters = Counters(
-            MODEL, self.script.block_size, None if pool is None else pool // self.script.block_size, self.script.hides
-        )
+        self.counters = Counters(self.script)
         self.connections: set[Connected] = set()
         self.dead = asyncio.Event()
         self.requests = 0
@@ -116,7 +113,7 @@ class FakeState:
 
     def ended(self, ask: Ask, how: str) -> None:
         """Count an answer that has ended (``length``, ``abort``); its chunks are stored from now on."""
-        self.counters.add({f"request_success:{how}": 1})
+        self.counters.add({f"request_success:{how}": 1, "num_requests_running": -int(ask.stream)})
         if self.script.store_s:
             self._storing.append((time.perf_counter() + self.script.store_s, len(ask.prompt) // CHUNK_TOKENS))
 

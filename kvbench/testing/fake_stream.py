@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from kvbench.models.units import ceil_div
@@ -124,16 +125,9 @@ _FAULTY = {
 
 def _joined(writes: list[Write]) -> Iterator[Write]:
     """What is due at one moment goes out in one write, as a server's buffer would have it."""
-    pending: Write | None = None
-    for write in writes:
-        if pending is not None and pending.at_s == write.at_s:
-            pending = Write(write.at_s, pending.data + write.data, pending.tokens + write.tokens)
-            continue
-        if pending is not None:
-            yield pending
-        pending = write
-    if pending is not None:
-        yield pending
+    for at_s, due in groupby(writes, key=lambda write: write.at_s):
+        pieces = list(due)
+        yield Write(at_s, b"".join(write.data for write in pieces), sum(write.tokens for write in pieces))
 
 
 def _head(ask: Ask) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 from kvbench.analysis.cache import sources
-from kvbench.analysis.run_info import read_run_info
+from kvbench.analysis.run_info import RunInfo
 from kvbench.summary.summary import summarise
 from tests.made import Answer, Made, cyclic
 
-INFO = read_run_info(Made().manifest())
+INFO = RunInfo(Made().manifest())
 
 
 def test_tokens_of_the_default_run_are_the_known_values(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from kvbench.cli.main import main
 from kvbench.config.run import RunConfig
 from kvbench.config.secrets import is_masked, mask_command, mask_login, mask_value
 from kvbench.experiments.composed import compose
-from kvbench.runners.vllm.launch_display import describe_launch, shell_line
 from kvbench.runners.vllm.tiers import Launch
 
 
@@ -176,7 +175,7 @@ def test_words_of_a_command_line() -> None:
 
 def test_the_line_for_a_shell_is_what_a_shell_reads_back() -> None:
     launch = Launch(("python", "-m", "x", '--json={"a": "b c"}'), {"A": "1 2", "HF_TOKEN": "geheim"})
-    assert shlex.split(shell_line(launch)) == ["A=1 2", "HF_TOKEN=***", "python", "-m", "x", '--json={"a": "b c"}']
+    assert shlex.split(launch.shell_line()) == ["A=1 2", "HF_TOKEN=***", "python", "-m", "x", '--json={"a": "b c"}']
 
 
 def test_what_is_inherited_and_matters_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +183,7 @@ def test_what_is_inherited_and_matters_is_kept(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HF_TOKEN", "geheim")
     monkeypatch.setenv("VLLM_SET", "old")
     monkeypatch.setenv("SHOE_SIZE", "44")
-    described = describe_launch(Launch(("python",), {"VLLM_SET": "new"}))
+    described = Launch(("python",), {"VLLM_SET": "new"}).describe()
     assert described["environment"] == {"VLLM_SET": "new"}
     assert {"VLLM_X": "1", "HF_TOKEN": "***"}.items() <= described["inherited"].items()
     assert not {"VLLM_SET", "SHOE_SIZE"} & set(described["inherited"])

@@ -20,8 +20,7 @@ import pytest
 
 from kvbench.analysis.points import MOST_PLACES, MOST_POINTS, points_of
 from kvbench.cli.main import main
-from kvbench.drawing.plots import Plot
-from kvbench.drawing.themed import standalone
+from kvbench.drawing.plots import Plot, standalone
 from kvbench.experiments.readings import view_of
 from kvbench.reports.formats import html
 from kvbench.reports.formats.format import RunReport

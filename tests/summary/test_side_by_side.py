@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kvbench.cli.main import main
-from kvbench.drawing.themed import standalone
+from kvbench.drawing.plots import standalone
 from kvbench.errors import UsageError
 from kvbench.reports.curve import axis_of, curve
 from kvbench.runs.sweep_folder import Point, Sweep, SweepFolder

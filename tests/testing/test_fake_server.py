@@ -14,10 +14,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.servers.counters import difference
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.servers.metric_names import ReportedPool
-from kvbench.runners.vllm.lmcache_status import await_stores, read_status
+from kvbench.runners.vllm.lmcache import await_stores, read_status
 from kvbench.testing.fake_counters import COUNTERS, GAUGES, LABELLED
 from kvbench.testing.fake_script import FAULTS, Script
 from kvbench.testing.fake_server import FakeServer, main, serving
@@ -67,7 +67,7 @@ def test_it_counts_what_it_serves(http: httpx.Client) -> None:
     assert (grown["external_queries"], grown["external_hits"]) == (48, 0)
     assert grown["prompt_tokens_computed"] + grown["prompt_tokens_device"] + grown["prompt_tokens_external"] == 80
     assert (grown["output_tokens"], grown["finished"], grown["finished_length"], grown["preemptions"]) == (10, 2, 2, 0)
-    assert (after.gauges["running"], after.capacity, after.started) == (0, ReportedPool(16, 100, 1600), before.started)
+    assert (after.gauges["running"], after.capacity, after.started) == (0, DeviceCapacity(1600, 16), before.started)
 
 
 def test_a_cache_without_a_tier_asks_none(http: httpx.Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
+from kvbench.experiments.trace.options import TraceOptions
+from kvbench.experiments.trace.workload import make_workload
 from kvbench.planning.trace_accesses import block_trace, footprints
 from kvbench.runners.base import as_source
 from kvbench.workloads.lengths_file import read_lengths_file
@@ -20,7 +23,7 @@ from kvbench.workloads.traces.line import TraceLine
 from kvbench.workloads.traces.reader import TraceContext, TracedRequest, TraceReader
 from kvbench.workloads.traces.registry import TRACE_READERS
 from kvbench.workloads.traces.trace import UNKNOWN, Prompts, Trace
-from tests.experiments.trace.test_trace import workload
+from tests.experiments.trace.test_trace import FACTS, workload
 from tests.folders import save_tokenizer
 from tests.traces import hashed, read_trace, write_trace
 
@@ -179,12 +182,9 @@ def test_a_conversation_is_a_session_of_turns(chat_model: Path, tmp_path: Path) 
 
 
 def test_a_later_turn_is_sent_when_the_one_ahead_has_ended(chat_model: Path, tmp_path: Path) -> None:
-    from kvbench.experiments.trace.options import TraceOptions
-    from kvbench.experiments.trace.workload import make_trace
-
     parts = [{"from": who, "value": "w31"} for who in ("human", "gpt", "human", "gpt")]
     file = write_trace(tmp_path / "a.jsonl", [{"conversations": parts}] * 2)
-    replay = make_trace(TraceOptions.model_validate({"experiment": "trace", "trace": file}), 2048, chat_model)
+    replay = make_workload(TraceOptions.model_validate({"experiment": "trace", "trace": file}), replace(FACTS, tokenizer=chat_model))
     source = as_source(replay.requests("none", 0, replay.passes[0]))
     assert (source.count, [request.key.position for request in source.first]) == (4, [0, 2])
     (later,) = source.after(source.first[1], None)

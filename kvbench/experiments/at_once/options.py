@@ -2,109 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from kvbench.config.run import RunConfig
-from kvbench.config.settings import Auto, LengthSpec, Setting, given_or
+from kvbench.config.settings import Auto, LengthSpec, Setting
 from kvbench.workloads.lengths import Lengths, parse_lengths
 
 REQUESTS = Setting("Requests at once", basic=True)
 LENGTHS = replace(REQUESTS, unit="tokens", metavar="N|SPEC")
-Temperature = Annotated[float, Field(ge=0, le=100)]
 
 OWN_LENGTHS = "uniform:LOW:HIGH or lognormal:MEDIAN:SIGMA"
 
 
 class AtOnceOptions(RunConfig):
-    """A run of such an experiment. What ``auto`` stands for is said by each of them."""
+    """A run of such an experiment. ``autos``: what ``auto`` stands for in each of its options, by field name; help says it too."""
 
-    auto_requests: ClassVar[int]
-    auto_prompt: ClassVar[int | str]
-    auto_output: ClassVar[int | str]
-    auto_temperature: ClassVar[float] = 0.0
+    autos: ClassVar[Mapping[str, int | str]] = {}
+    smaller: ClassVar[str] = "--kv-tokens, --swap-gib or --requests"
 
     requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, REQUESTS] = Field(
-        "auto", description="Requests, all sent at the start; auto: as the experiment says."
+        "auto", description="Requests, all sent at the start."
     )
     prompt_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=f"Prompt of each request: a length, {OWN_LENGTHS}.")
     output_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=f"Output of each request, exactly: a length, {OWN_LENGTHS}.")
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for name, auto in cls.autos.items():
+            field = cls.model_fields[name]
+            what = str(field.description).rstrip(".").partition("; auto")[0]
+            field.description = f"{what}; auto: {f'{auto:,}' if isinstance(auto, int) else auto}."
+
+    def said(self, name: str) -> int | float | str:
+        """The value of an option, as it was given or as ``auto`` says."""
+        value: int | float | str = getattr(self, name)
+        return self.autos[name] if value == "auto" else value
+
+    @property
+    def default_pool(self) -> int:
+        """Where ``auto`` says one, so small that KV runs out."""
+        return int(self.autos.get("kv_tokens", super().default_pool))
+
     @property
     def batch_requests(self) -> int:
         """How many requests there are."""
-        return given_or(self.requests, self.auto_requests)
+        return int(self.said("requests"))
 
     @property
     def prompt_lengths(self) -> Lengths:
         """Of those requests."""
-        return parse_lengths(str(self.said_prompt))
+        return parse_lengths(str(self.said("prompt_tokens")))
 
     @property
     def output_lengths(self) -> Lengths:
         """Of those requests."""
-        return parse_lengths(str(self.said_output))
-
-    @property
-    def said_prompt(self) -> int | str:
-        """A prompt's length, or the distribution of it, as it was said."""
-        return self.auto_prompt if self.prompt_tokens == "auto" else self.prompt_tokens
-
-    @property
-    def said_output(self) -> int | str:
-        """The same of an answer."""
-        return self.auto_output if self.output_tokens == "auto" else self.output_tokens
-
-    @property
-    def sampling_temperature(self) -> float:
-        """Of those requests; 0: greedy."""
-        given = getattr(self, "temperature", "auto")
-        return self.auto_temperature if given == "auto" else float(given)
-
-    @property
-    def all_at_once(self) -> bool:
-        """Whether all requests are in flight at once: no concurrency was asked for."""
-        return "concurrency" not in self.model_fields_set
+        return parse_lengths(str(self.said("output_tokens")))
 
     @property
     def in_flight(self) -> int:
-        """Requests that are in flight at once in a closed loop."""
-        return self.batch_requests if self.all_at_once else self.concurrency
+        """Requests that are in flight at once in a closed loop: all of them, unless a concurrency was asked for."""
+        return self.concurrency if "concurrency" in self.model_fields_set else self.batch_requests
 
     @property
     def shorter(self) -> str:
         """What to do about a request that is too long, for messages."""
         return "lower --prompt-tokens or --output-tokens"
 
-    @property
-    def smaller(self) -> str:
-        """Options that make a run take less memory, for messages."""
-        return "--kv-tokens, --swap-gib or --requests"
-
     def resolved(self) -> dict[str, Any]:
         """What the manifest keeps; what ``auto`` stood for is said."""
         values = super().resolved()
-        said = {
-            "arm": list(self.arms),
-            "requests": self.batch_requests,
-            "prompt_tokens": self.said_prompt,
-            "output_tokens": self.said_output,
-            "temperature": self.sampling_temperature,
-        }
-        values |= {name: value for name, value in said.items() if name in values}
-        if self.all_at_once:
+        values |= {name: self.said(name) for name in ("requests", "prompt_tokens", "output_tokens") if name in values}
+        if "arm" in values:
+            values["arm"] = list(self.arms)
+        if "concurrency" not in self.model_fields_set:
             values.pop("concurrency", None)
         return values
 
 
-def described(option: str, auto: int | str) -> str:
-    """The description of one of these options in an experiment.
+class SampledOptions(AtOnceOptions):
+    """A run of such an experiment whose answers may be sampled."""
 
-    Args:
-        option: ``requests``, ``prompt_tokens`` or ``output_tokens``.
-        auto: what ``auto`` stands for there.
-    """
-    what = str(AtOnceOptions.model_fields[option].description).rstrip(".").partition("; auto")[0]
-    return f"{what}; auto: {auto}."
+    temperature: Annotated[Annotated[float, Field(ge=0, le=100)] | Auto, replace(REQUESTS, basic=False)] = Field(
+        "auto", description="Of sampling, a seed for each answer; 0 takes the most likely token."
+    )
+
+    @property
+    def sampling_temperature(self) -> float:
+        """Of those requests; 0: greedy."""
+        return float(self.said("temperature"))
+
+    def resolved(self) -> dict[str, Any]:
+        """What the manifest keeps; what ``auto`` stood for is said."""
+        return super().resolved() | {"temperature": self.sampling_temperature}

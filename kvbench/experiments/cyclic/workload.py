@@ -6,17 +6,22 @@ tier then saves is the figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from kvbench.analysis.sizing import working_set_chunks, working_set_tokens
-from kvbench.experiments.cyclic.options import DocumentOptions
+from kvbench.analysis.sizing import working_set_chunks
+from kvbench.config.settings import given_or
+from kvbench.experiments.cyclic.options import DEFAULT_DOCS, CyclicOptions, DocumentOptions
+from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.workload import Size, request_key
-from kvbench.runners.base import ArmSetup, Pace, Request
+from kvbench.runners.base import Pace, Request
 from kvbench.workloads.documents import Documents, MadeDocuments, TextDocuments, make_question
 from kvbench.workloads.passes import Pass, plan_passes
+
+AUTO_RATIO = 2.3
+"""Working set ÷ device pool where documents are made to fit a server: that of the published measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,7 @@ class Cyclic:
     passes: list[Pass]
     questions: list[list[int]]
     output_tokens: int
-
-    @property
-    def arms(self) -> Sequence[ArmSetup] | None:
-        """The configuration's tiers."""
-        return None
+    arms: ClassVar[None] = None
 
     def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request]:
         """The requests of one pass, in order."""
@@ -67,7 +68,7 @@ class Cyclic:
 
     def working_set_tokens(self) -> int:
         """Distinct document tokens, common heads counted once."""
-        return working_set_tokens(self.documents.tokens(doc_id) for doc_id in self._doc_ids())
+        return working_set_chunks((self.documents.tokens(doc_id) for doc_id in self._doc_ids()), 1)
 
     def working_set_chunks(self, chunk: int) -> int:
         """Room a host tier needs, in chunks of ``chunk`` tokens, to keep every prompt and output of the run.
@@ -84,12 +85,16 @@ class Cyclic:
 
     def _prompts(self) -> list[list[int]]:
         """Every distinct prompt of the run."""
-        return [self.documents.tokens(doc_id) + list(question) for doc_id, question in sorted(set(self._pairs()))]
+        pairs = {(doc_id, tuple(self.questions[pass_.index])) for pass_ in self.passes for doc_id in pass_.doc_ids}
+        return [self.documents.tokens(doc_id) + list(question) for doc_id, question in sorted(pairs)]
 
-    def _pairs(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        for pass_ in self.passes:
-            for doc_id in pass_.doc_ids:
-                yield doc_id, tuple(self.questions[pass_.index])
+
+def make_workload(config: CyclicOptions, facts: RunnerFacts) -> Cyclic:
+    """The documents, as many as are asked for; on a server as many as exceed its pool."""
+    docs = given_or(config.docs, DEFAULT_DOCS)
+    if config.docs == "auto" and config.runner == "vllm":
+        docs = math.ceil(AUTO_RATIO * facts.capacity.tokens / config.doc_tokens)
+    return make_cyclic(config, docs, facts.vocab, facts.tokenizer)
 
 
 def make_cyclic(config: DocumentOptions, docs: int, vocab: int, tokenizer: Path) -> Cyclic:

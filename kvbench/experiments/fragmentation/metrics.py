@@ -6,13 +6,13 @@ limits, and shares and requests at once are of these steps. Each step weighs the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from kvbench.analysis.run_view import RunView
-from kvbench.analysis.statistics import Interval, Statistics, between_repeats, geometric_mean, statistics
-from kvbench.experiments.at_once.metrics import Line, output_rates
+from kvbench.analysis.run_view import Line, RunView
+from kvbench.analysis.statistics import Interval, Statistics
+from kvbench.experiments.at_once.metrics import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +70,44 @@ class FragmentationRow:
     pass_s: float | None
 
 
-def rows(view: RunView) -> tuple[FragmentationRow, ...]:
+def rows(view: RunView) -> Iterator[FragmentationRow]:
     """A row for each arm that has a request."""
-    usage = usage_by_arm(view)
+    usage: dict[str, list[Line]] = {}
+    for (arm, _, _), of_pass in view.usage.items():
+        usage.setdefault(arm, []).extend(of_pass)
     base = _at_once(usage.get(view.info.baseline or "", ()))
-    rates = {arm: output_rates(lines, view.finished(arm)) for arm, lines in view.by_arm.items()}
-    return tuple(_row(view, arm, usage.get(arm, ()), base, rates) for arm, lines in view.by_arm.items() if lines)
-
-
-def usage_by_arm(view: RunView) -> dict[str, list[Line]]:
-    """The pool's use after each step, by arm, all repeats."""
-    found: dict[str, list[Line]] = {}
-    for (arm, _, _), steps in view.usage.items():
-        found.setdefault(arm, []).extend(steps)
-    return found
+    for arm, own in measured(view, view.info.baseline).items():
+        steps = usage.get(arm, [])
+        short = [step for step in steps if is_short(step)]
+        shares, overall, at_once = shares_of(short), shares_of(steps), _at_once(steps)
+        events = view.events({line["request_id"] for line in own.lines}).values()
+        ends = [event for found in events for event in found if event["event"] == "finish"]
+        reserved, wasted = [event["slots"] for event in ends], [event["slots"] - event["used"] for event in ends]
+        preemptions = [line["preemptions"] for line in own.answered]
+        yield FragmentationRow(
+            arm=arm,
+            block_size=view.info.arm_details[arm].get("block_size", view.info.block_size),
+            pool_slots=steps[0]["reserved"] + steps[0]["free"] if steps else None,
+            requests=len(own.lines),
+            finished=len(own.answered),
+            steps=len(steps),
+            short_steps=len(short),
+            shares=shares,
+            at_once=at_once,
+            times=None if at_once is None or base is None else at_once / base,
+            peak_running=max((step["running"] for step in steps), default=None),
+            waste=None if shares is None else shares.waste,
+            waste_all=None if overall is None else overall.waste,
+            waste_end=sum(wasted) / sum(reserved) if ends else None,
+            end_reserved=median(reserved) if ends else None,
+            end_wasted=median(wasted) if ends else None,
+            preemptions=None if not own.passes or None in preemptions else round(sum(preemptions) / len(own.passes)),
+            ttft_ms=own.ttft_ms,
+            tokens_per_s=own.tokens_per_s,
+            speed=own.speed,
+            speed_interval=own.speed_interval,
+            pass_s=own.pass_s,
+        )
 
 
 def is_short(step: Line) -> bool:
@@ -102,52 +126,7 @@ def shares_of(steps: Sequence[Line]) -> Shares | None:
     return Shares(*(count / slots for count in (used, later, never, scattered, sum(step["free"] for step in steps) - scattered)))
 
 
-def _row(view: RunView, arm: str, steps: Sequence[Line], base: float | None, rates: Mapping[str, Mapping[int, float]]) -> FragmentationRow:
-    lines, passes, baseline = view.by_arm[arm], view.finished(arm), view.info.baseline or ""
-    answered = [line for line in lines if line["error"] is None]
-    short = [step for step in steps if is_short(step)]
-    shares, overall, at_once = shares_of(short), shares_of(steps), _at_once(steps)
-    ends = list(_ends(view, lines))
-    reserved, wasted = [slots for slots, _ in ends], [slots - used for slots, used in ends]
-    of_base = rates[baseline]
-    ratios = [rate / of_base[repeat] for repeat, rate in rates[arm].items() if repeat in of_base]
-    walls = [line["wall_s"] for line in passes if line["wall_s"] is not None]
-    preemptions = [line["preemptions"] for line in answered]
-    return FragmentationRow(
-        arm=arm,
-        block_size=view.info.arm_details[arm].get("block_size", view.info.block_size),
-        pool_slots=steps[0]["reserved"] + steps[0]["free"] if steps else None,
-        requests=len(lines),
-        finished=len(answered),
-        steps=len(steps),
-        short_steps=len(short),
-        shares=shares,
-        at_once=at_once,
-        times=None if at_once is None or base is None else at_once / base,
-        peak_running=max((step["running"] for step in steps), default=None),
-        waste=None if shares is None else shares.waste,
-        waste_all=None if overall is None else overall.waste,
-        waste_end=sum(wasted) / sum(reserved) if ends else None,
-        end_reserved=median(reserved) if ends else None,
-        end_wasted=median(wasted) if ends else None,
-        preemptions=None if not passes or None in preemptions else round(sum(preemptions) / len(passes)),
-        ttft_ms=statistics([line["ttft_ms"] for line in answered if line["ttft_ms"] is not None]),
-        tokens_per_s=median(rates[arm].values()) if rates[arm] else None,
-        speed=geometric_mean(ratios) if ratios else None,
-        speed_interval=between_repeats(ratios) if len(ratios) > 1 and arm != baseline else None,
-        pass_s=median(walls) if walls else None,
-    )
-
-
 def _at_once(steps: Sequence[Line]) -> float | None:
     """Requests that ran, in the mean of the short steps."""
     running = [step["running"] for step in steps if is_short(step)]
     return fmean(running) if running else None
-
-
-def _ends(view: RunView, lines: Sequence[Line]) -> Iterator[tuple[int, int]]:
-    """Slots reserved and used at the end of each request."""
-    for events in view.events({line["request_id"] for line in lines}).values():
-        for event in events:
-            if event["event"] == "finish":
-                yield event["slots"], event["used"]

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from kvbench.config.common import POOL_TOKENS
-from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
-from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, described
+from kvbench.config.settings import BlockTokens, each_once, split_names
+from kvbench.experiments.at_once.options import REQUESTS, AtOnceOptions
 from kvbench.models.units import ceil_div
 
 TOKENS, FILE = replace(REQUESTS, unit="tokens"), replace(REQUESTS, metavar="FILE")
-DEFAULT_POOL = 8192
 
 
 class FragmentationOptions(AtOnceOptions):
-    """A run of ``fragmentation``."""
+    """A run of ``fragmentation``: in its pool not all requests find room at once."""
 
-    auto_requests: ClassVar[int] = 32
-    auto_prompt: ClassVar[int | str] = "lognormal:320:0.8"
-    auto_output: ClassVar[int | str] = "lognormal:96:0.8"
+    autos: ClassVar[Mapping[str, int | str]] = {
+        "requests": 32,
+        "prompt_tokens": "lognormal:320:0.8",
+        "output_tokens": "lognormal:96:0.8",
+        "kv_tokens": 8192,
+    }
+    shorter: ClassVar[str] = "lower --max-length"
 
-    requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, REQUESTS] = Field(
-        "auto", description=described("requests", auto_requests)
-    )
-    prompt_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("prompt_tokens", auto_prompt))
-    output_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("output_tokens", auto_output))
-    kv_tokens: Annotated[PoolTokens | Auto, POOL_TOKENS] = Field(
-        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_POOL:,}."
-    )
     max_length: Annotated[int, TOKENS] = Field(
         2048, ge=2, le=10**6, description="Slots reserved for a request of unknown length; none is longer."
     )
-    block_sizes: Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(split_names), TOKENS] = Field(
+    block_sizes: Annotated[tuple[BlockTokens, ...], BeforeValidator(split_names), each_once("block size"), TOKENS] = Field(
         (1, 16, 64, 256), min_length=1, description="Block sizes of the paged arms."
     )
     lengths: Annotated[Path | None, FILE] = Field(
@@ -46,23 +41,6 @@ class FragmentationOptions(AtOnceOptions):
     def arms(self) -> tuple[str, ...]:
         """Two reservations, and one for each block size."""
         return ("reserve-max", "reserve-own", *(f"paged-{size}" for size in self.block_sizes))
-
-    @property
-    def default_pool(self) -> int:
-        """So small that not all requests find room at once."""
-        return DEFAULT_POOL
-
-    @property
-    def shorter(self) -> str:
-        """What to do about a request that is too long, for messages."""
-        return "lower --max-length"
-
-    @field_validator("block_sizes")
-    @classmethod
-    def _block_sizes_differ(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("each block size may be named once")
-        return value
 
     @model_validator(mode="after")
     def _longest_fits_every_arm(self) -> Self:

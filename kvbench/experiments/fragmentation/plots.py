@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from kvbench.drawing.plots import BLUE, GREY, Plot
-from kvbench.drawing.themed import drawn
+from kvbench.drawing.plots import BLUE, GREY, WIDTH, Plot, drawn
 from kvbench.experiments.fragmentation.metrics import FragmentationRow
 
 PARTS = {
@@ -20,21 +19,17 @@ PARTS = {
 }
 """Names of the parts, in the order of the bars, with their fields and colours."""
 
-WIDTH, ROW, AROUND = 7.4, 0.34, 1.2
+ROW, AROUND = 0.34, 1.2
 """Inches."""
 
 LEAST_LABEL = 5.0
 """Per cent from which a part has room for its number."""
 
 
-def waste_plots(rows: Sequence[FragmentationRow]) -> Iterator[Plot]:
-    """The plot; none where no request waited for room."""
-    if wasted := [row for row in rows if row.shares is not None]:
-        yield drawn("waste", "What the slots of the pool were", waste_description(wasted), waste_figure(wasted))
-
-
-def waste_figure(rows: Sequence[FragmentationRow]) -> Figure:
-    """A bar an arm; the parts of each sum to the pool."""
+def waste_plots(found: Sequence[FragmentationRow]) -> Iterator[Plot]:
+    """A bar an arm; the parts of each sum to the pool. None where no request waited for room."""
+    if not (rows := [row for row in found if row.shares is not None]):
+        return
     figure = Figure(figsize=(WIDTH, AROUND + ROW * len(rows)), layout="constrained")
     axes = figure.subplots()
     left = np.zeros(len(rows))
@@ -50,12 +45,7 @@ def waste_figure(rows: Sequence[FragmentationRow]) -> Figure:
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of the pool's slots, while the next request found no room")
     figure.legend(loc="outside lower center", ncols=len(PARTS), frameon=False)
-    return figure
-
-
-def waste_description(rows: Sequence[FragmentationRow]) -> str:
-    """The picture in words."""
     told = (
         f"{row.arm}: " + ", ".join(f"{100 * getattr(row.shares, field):.1f} % {name}" for name, (field, _) in PARTS.items()) for row in rows
     )
-    return "; ".join(told) + "."
+    yield drawn("waste", "What the slots of the pool were", "; ".join(told) + ".", figure)

@@ -12,15 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
-from statistics import median
 from typing import Any
 
-from kvbench.analysis.run_info import RunInfo
+import pandas as pd
+
 from kvbench.analysis.run_view import RunView
+from kvbench.analysis.statistics import known_median
 from kvbench.drawing.numbers import milliseconds, times
 
 CLOSE = 0.05
 """Up to so far from 1 a ratio says that both take about as long."""
+
+_WAYS = ["recompute", "restore", "step", "out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +55,33 @@ class CrossoverRow:
         return None if self.restore_ms is None or self.step_ms is None else self.restore_ms + self.step_ms
 
 
-@dataclass(frozen=True, slots=True)
-class _Back:
-    """How one repeat came back; milliseconds."""
-
-    recompute: float | None = None
-    restore: float | None = None
-    step: float | None = None
-    out: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        if self.recompute is None or self.restore is None or self.step is None or self.restore + self.step <= 0:
-            return None
-        return self.recompute / (self.restore + self.step)
-
-
 def rows(view: RunView) -> tuple[CrossoverRow, ...]:
     """The row of a run with a ``context``; none of another."""
     info = view.info
     context = info.config.get("context")
     if context is None or not view.requests:
         return ()
-    backs = [_back(view, repeat, context) for repeat in sorted({line["repeat"] for line in view.requests})]
-    ratios = [back.ratio for back in backs if back.ratio is not None]
-    model, floors = info.model, info.floors
+    repeats = sorted({line["repeat"] for line in view.requests})
+    backs = pd.DataFrame([_back(view, repeat, context) for repeat in repeats], columns=_WAYS, dtype="float64")
+    restored = backs["restore"] + backs["step"]
+    ratios = (backs["recompute"] / restored.where(restored > 0)).dropna()
+    recompute, restore, step, out = (known_median(backs[way].dropna()) for way in _WAYS)
+    recompute_floor = restore_floor = None
+    if (floors := info.floors) is not None:
+        link, copied = info.config.get("link_gbps"), floors["copy_bytes_per_s"]
+        recompute_floor = flops(context, info.model, floors) / floors["matrix_flops_per_s"] * 1e3
+        restore_floor = context * info.model["bytes_per_token"] / (copied if link is None else min(copied, link * 1e9)) * 1e3
     row = CrossoverRow(
         context=context,
         repeats=len(ratios) or len(backs),
-        recompute_ms=_median(back.recompute for back in backs),
-        restore_ms=_median(back.restore for back in backs),
-        step_ms=_median(back.step for back in backs),
-        swap_out_ms=_median(back.out for back in backs),
-        ratio=_median(ratios),
-        ratio_range=(min(ratios), max(ratios)) if len(ratios) > 1 else None,
-        recompute_floor_ms=None if floors is None else flops(context, model, floors) / floors["matrix_flops_per_s"] * 1e3,
-        restore_floor_ms=None if floors is None else context * model["bytes_per_token"] / _copy_rate(floors, info) * 1e3,
+        recompute_ms=recompute,
+        restore_ms=restore,
+        step_ms=step,
+        swap_out_ms=out,
+        ratio=known_median(ratios),
+        ratio_range=(float(ratios.min()), float(ratios.max())) if len(ratios) > 1 else None,
+        recompute_floor_ms=recompute_floor,
+        restore_floor_ms=restore_floor,
         device=info.device,
         link=info.link,
     )
@@ -136,7 +130,11 @@ def read(found: Sequence[CrossoverRow]) -> Iterator[str]:
         yield f"Up to a history of about {_rounded(where[0])} tokens {early} was faster, from there on {late}."
     else:
         yield f"Recomputing and restoring overtake each other more than once (at about {', '.join(map(_rounded, where))} tokens)."
-    yield from _over(found[0])
+    yield "The prefix cache is off: all of a history is rebuilt, or restored."
+    if found[0].link is not None:
+        yield f"Copies went over a {found[0].link}."
+    elif found[0].device == "cpu":
+        yield "Device and host are both RAM here, so a restore is a memory copy; --link-gbps simulates a link."
 
 
 def _at(row: CrossoverRow) -> str:
@@ -151,25 +149,17 @@ def _at(row: CrossoverRow) -> str:
     return f"At a history of {row.context:,} tokens, to the next token, {to_next}: {said}{spread}."
 
 
-def _over(row: CrossoverRow) -> Iterator[str]:
-    """Under which conditions all of that holds."""
-    yield "The prefix cache is off: all of a history is rebuilt, or restored."
-    if row.link is not None:
-        yield f"Copies went over a {row.link}."
-    elif row.device == "cpu":
-        yield "Device and host are both RAM here, so a restore is a memory copy; --link-gbps simulates a link."
-
-
-def _back(view: RunView, repeat: int, context: int) -> _Back:
-    """How the request came back, in the arms in which exactly its history did."""
-    recompute = _stall(view, "recompute", repeat, "recomputed_tokens", context)
-    swap = _stall(view, "swap", repeat, "swapped_in_tokens", context)
-    return _Back(
-        recompute=None if recompute is None else recompute["recomputing_ms"] + recompute["first_step_ms"],
-        restore=None if swap is None else swap["restoring_ms"],
-        step=None if swap is None else swap["first_step_ms"],
-        out=None if swap is None else _copy_out(view, repeat),
-    )
+def _back(view: RunView, repeat: int, context: int) -> dict[str, float]:
+    """How the request came back in one repeat, in ms by way, in the arms in which exactly its history did."""
+    found = {}
+    if (stall := _stall(view, "recompute", repeat, "recomputed_tokens", context)) is not None:
+        found["recompute"] = stall["recomputing_ms"] + stall["first_step_ms"]
+    if (stall := _stall(view, "swap", repeat, "swapped_in_tokens", context)) is not None:
+        found |= {"restore": stall["restoring_ms"], "step": stall["first_step_ms"]}
+        requests = {line["request_id"] for line in view.requests if (line["arm"], line["repeat"]) == ("swap", repeat)}
+        events = [event for of_request in view.events(requests).values() for event in of_request if event["event"] == "swap out"]
+        found |= {"out": events[0]["ms"]} if events else {}
+    return found
 
 
 def _stall(view: RunView, arm: str, repeat: int, counter: str, tokens: int) -> Any:
@@ -183,26 +173,9 @@ def _stall(view: RunView, arm: str, repeat: int, counter: str, tokens: int) -> A
     return stalls[0] if len(stalls) == 1 and counted == [tokens] else None
 
 
-def _copy_out(view: RunView, repeat: int) -> float | None:
-    requests = {line["request_id"] for line in view.requests if (line["arm"], line["repeat"]) == ("swap", repeat)}
-    copies = [event["ms"] for events in view.events(requests).values() for event in events if event["event"] == "swap out"]
-    return float(copies[0]) if copies else None
-
-
-def _copy_rate(floors: Mapping[str, Any], info: RunInfo) -> float:
-    """Bytes a second."""
-    link = info.config.get("link_gbps")
-    return float(floors["copy_bytes_per_s"] if link is None else min(floors["copy_bytes_per_s"], link * 1e9))
-
-
 def _known(found: Sequence[CrossoverRow]) -> list[tuple[int, float]]:
     """History and ratio of the rows that have one, in order of the history."""
     return sorted((row.context, row.ratio) for row in found if row.ratio is not None)
-
-
-def _median(values: Any) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _factor(ratio: float) -> str:

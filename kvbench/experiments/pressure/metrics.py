@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import median
 
-from kvbench.analysis.run_view import RunView
+from kvbench.analysis.run_view import Line, RunView
 from kvbench.analysis.stalls import StallTimes, stall_times
-from kvbench.analysis.statistics import Interval, Statistics, between_repeats, geometric_mean, statistics
-from kvbench.experiments.at_once.metrics import Line, counted, digests_known, output_rates
+from kvbench.analysis.statistics import Interval, Statistics, statistics
+from kvbench.experiments.at_once.metrics import measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,44 +45,33 @@ class PressureRow:
     stalls: StallTimes
 
 
-def rows(view: RunView) -> tuple[PressureRow, ...]:
+def rows(view: RunView) -> Iterator[PressureRow]:
     """A row for each arm that has a request."""
-    rates = {arm: output_rates(lines, view.finished(arm)) for arm, lines in view.by_arm.items()}
-    base = {(line["repeat"], line["position"]): line for line in view.by_arm.get(view.info.baseline or "", ())}
-    return tuple(_row(view, arm, base, rates) for arm, lines in view.by_arm.items() if lines)
-
-
-def _row(view: RunView, arm: str, base: Mapping[tuple[int, int], Line], rates: Mapping[str, Mapping[int, float]]) -> PressureRow:
-    lines, passes, baseline = view.by_arm[arm], view.finished(arm), view.info.baseline or ""
-    answered = [line for line in lines if line["error"] is None]
-    counts = counted(passes)
-    rebuilt, computed = counts.get("recomputed_tokens"), counts.get("computed_tokens")
-    ratios = [rate / rates[baseline][repeat] for repeat, rate in rates[arm].items() if repeat in rates[baseline]]
-    pairs = [(line, other) for line in answered if (other := base.get((line["repeat"], line["position"]))) and digests_known(line, other)]
-    peaks = [peak for line in passes if (peak := line.get("peak_running")) is not None]
-    return PressureRow(
-        arm=arm,
-        pool_tokens=view.info.arm_details[arm].get("device_tokens", view.info.device_tokens),
-        requests=len(lines),
-        finished=len(answered),
-        tokens_per_s=median(rates[arm].values()) if rates[arm] else None,
-        share=geometric_mean(ratios) if ratios else None,
-        share_interval=between_repeats(ratios) if len(ratios) > 1 and arm != baseline else None,
-        ttft_ms=statistics([line["ttft_ms"] for line in answered if line["ttft_ms"] is not None]),
-        tpot_ms=statistics([value for line in answered if (value := _tpot_ms(line)) is not None]),
-        itl_ms=statistics([gap for line in answered for gap in _itl_ms(line)]),
-        same_outputs=sum(line["output_digest"] == other["output_digest"] for line, other in pairs) if pairs else None,
-        compared_outputs=len(pairs),
-        peak_running=max(peaks, default=None),
-        preemptions=counts.get("preemptions"),
-        rebuilt_tokens=rebuilt,
-        computed_tokens=computed,
-        wasted=rebuilt / computed if rebuilt is not None and computed else None,
-        swapped_out_bytes=counts.get("swapped_out_bytes"),
-        swapped_in_bytes=counts.get("swapped_in_bytes"),
-        swap_full=counts.get("swap_full"),
-        stalls=stall_times(view.run, arm),
-    )
+    for arm, own in measured(view, view.info.baseline).items():
+        rebuilt, computed = own.counts.get("recomputed_tokens"), own.counts.get("computed_tokens")
+        yield PressureRow(
+            arm=arm,
+            pool_tokens=view.info.arm_details[arm].get("device_tokens", view.info.device_tokens),
+            requests=len(own.lines),
+            finished=len(own.answered),
+            tokens_per_s=own.tokens_per_s,
+            share=own.speed,
+            share_interval=own.speed_interval,
+            ttft_ms=own.ttft_ms,
+            tpot_ms=statistics([value for line in own.answered if (value := _tpot_ms(line)) is not None]),
+            itl_ms=statistics([gap for line in own.answered for gap in _itl_ms(line)]),
+            same_outputs=sum(own.same_outputs) if own.same_outputs else None,
+            compared_outputs=len(own.same_outputs),
+            peak_running=max((peak for line in own.passes if (peak := line.get("peak_running")) is not None), default=None),
+            preemptions=own.counts.get("preemptions"),
+            rebuilt_tokens=rebuilt,
+            computed_tokens=computed,
+            wasted=rebuilt / computed if rebuilt is not None and computed else None,
+            swapped_out_bytes=own.counts.get("swapped_out_bytes"),
+            swapped_in_bytes=own.counts.get("swapped_in_bytes"),
+            swap_full=own.counts.get("swap_full"),
+            stalls=stall_times(view.run, arm),
+        )
 
 
 def _tpot_ms(line: Line) -> float | None:

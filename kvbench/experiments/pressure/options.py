@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from kvbench.config.common import POOL_TOKENS
-from kvbench.config.settings import Auto, LengthSpec, PoolTokens, split_names
-from kvbench.experiments.at_once.options import LENGTHS, REQUESTS, AtOnceOptions, Temperature, described
+from kvbench.config.settings import Auto, each_once, split_names
+from kvbench.experiments.at_once.options import REQUESTS, SampledOptions
 from kvbench.experiments.pressure.history import arrange
 
 Arm = Literal["ample", "recompute", "swap", "reserve"]
 ON_ENGINE = replace(REQUESTS, runners=frozenset({"engine"}), basic=False)
 HISTORY, SWAP = replace(ON_ENGINE, unit="tokens", basic=True), replace(ON_ENGINE, unit="GiB")
-DEFAULT_POOL = 2048
 REPLACED = ("requests", "prompt_tokens", "output_tokens", "kv_tokens", "concurrency", "rate", "victim")
 """Options that say what ``context`` says by itself."""
 
 
-class PressureOptions(AtOnceOptions):
-    """A run of ``pressure``."""
+class PressureOptions(SampledOptions):
+    """A run of ``pressure``: its pool is so small that KV runs out."""
 
-    auto_requests: ClassVar[int] = 16
-    auto_prompt: ClassVar[int | str] = 128
-    auto_output: ClassVar[int | str] = 128
+    autos: ClassVar[Mapping[str, int | str]] = {
+        "requests": 16,
+        "prompt_tokens": 128,
+        "output_tokens": 128,
+        "kv_tokens": 2048,
+        "temperature": 0,
+    }
+    needs_small_pool: ClassVar[bool] = True
+    roomy_arm: ClassVar[str] = "ample"
+    compares_outputs: ClassVar[bool] = True
 
-    requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, REQUESTS] = Field(
-        "auto", description=described("requests", auto_requests)
-    )
-    prompt_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("prompt_tokens", auto_prompt))
-    output_tokens: Annotated[LengthSpec, LENGTHS] = Field("auto", description=described("output_tokens", auto_output))
-    kv_tokens: Annotated[PoolTokens | Auto, POOL_TOKENS] = Field(
-        "auto", description=f"Device pool, rounded down to whole blocks; auto: {DEFAULT_POOL:,}."
-    )
-    temperature: Annotated[Temperature | Auto, replace(REQUESTS, basic=False)] = Field(
-        "auto", description="Of sampling, a seed for each answer; 0 takes the most likely token; auto: 0."
-    )
-    arm: Annotated[tuple[Arm, ...], BeforeValidator(split_names), REQUESTS] = Field(
+    arm: Annotated[tuple[Arm, ...], BeforeValidator(split_names), each_once("arm"), REQUESTS] = Field(
         (),
         description="What happens when KV runs out; the first is the reference. ample has a pool that never does, reserve keeps room for "
         "the longest output from the start; on vllm there are ample and recompute. Repeatable; none: all.",
@@ -71,26 +66,6 @@ class PressureOptions(AtOnceOptions):
         return self.swap_gib
 
     @property
-    def default_pool(self) -> int:
-        """So small that KV runs out."""
-        return DEFAULT_POOL
-
-    @property
-    def needs_small_pool(self) -> bool:
-        """In as large a pool as a server takes by itself nothing runs short."""
-        return True
-
-    @property
-    def roomy_arm(self) -> str:
-        """The arm that never runs short."""
-        return "ample"
-
-    @property
-    def compares_outputs(self) -> bool:
-        """A preempted request must give the tokens that it gives on a pool that never runs short."""
-        return True
-
-    @property
     def history(self) -> int | None:
         """With ``context``, what recompute and restore take at least is told too."""
         return self.context
@@ -111,13 +86,6 @@ class PressureOptions(AtOnceOptions):
     def shorter(self) -> str:
         """What to do about a request that is too long, for messages."""
         return "lower --context" if self.context is not None else super().shorter
-
-    @field_validator("arm")
-    @classmethod
-    def _arms_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("each arm may be named once")
-        return value
 
     @model_validator(mode="after")
     def _runner_has_arms(self) -> Self:

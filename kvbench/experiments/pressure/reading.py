@@ -10,11 +10,24 @@ from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Rows, RunView
 from kvbench.analysis.speedup import FirstRead
+from kvbench.analysis.stalls import wrong_stalls
+from kvbench.analysis.statistics import P99_NEEDS
 from kvbench.drawing.layout import Style
+from kvbench.drawing.numbers import milliseconds, numbered, within
 from kvbench.drawing.plots import Plot
-from kvbench.experiments.at_once.reading import AtOnceReading
-from kvbench.experiments.pressure import checks, crossover, crossover_tables, metrics, sentences, tables
+from kvbench.experiments.at_once.reading import AtOnceReading, unfinished, wrong_lengths
+from kvbench.experiments.pressure import crossover, metrics, tables
+from kvbench.experiments.pressure.metrics import PressureRow
 from kvbench.experiments.reading import spliced
+from kvbench.experiments.tiers.sentences import NOTICEABLE, SHARED_CORES, UNSTEADY
+
+WHOLE = {
+    "ample": "has room for every request at its end",
+    "reserve": "keeps room for every answer from the start",
+}
+"""Arms in which nothing can run short, and why."""
+
+RECOVERIES = ("recompute", "swap")
 
 
 class PressureReading(AtOnceReading):
@@ -25,7 +38,7 @@ class PressureReading(AtOnceReading):
 
     def rows(self, view: RunView) -> Rows:
         """A row an arm; and one of recompute against restore, if the run has a history."""
-        return {"pressure": metrics.rows(view), "crossover": crossover.rows(view)}
+        return {"pressure": tuple(metrics.rows(view)), "crossover": crossover.rows(view)}
 
     def title(self, view: RunView) -> Iterator[str]:
         """The requests, and their history."""
@@ -38,30 +51,73 @@ class PressureReading(AtOnceReading):
         return "context" not in info.config
 
     def reasons(self, view: RunView) -> Iterator[str]:
-        """Of :mod:`kvbench.experiments.pressure.checks`."""
-        return checks.reasons(view)
+        """Preemptions where nothing can run short, requests and stalls that are not whole, other tokens."""
+        for row in view.rows["pressure"]:
+            if row.arm in WHOLE and row.preemptions:
+                were = "was" if row.preemptions == 1 else "were"
+                yield f"arm {row.arm} {WHOLE[row.arm]}, and there {were} {numbered(row.preemptions, 'preemption')} all the same"
+        yield from unfinished(view)
+        yield from wrong_lengths(view)
+        wrong = list(wrong_stalls(view.run))
+        if wrong:
+            yield f"parts of a stall do not sum to the gap between its tokens, in {numbered(len(wrong), 'request')} (the first, {wrong[0]})"
+        yield from self.wrong_tokens(view)
 
     def notes(self, view: RunView) -> Iterator[str]:
-        """Of the same."""
-        return checks.notes(view)
+        """A pool that holds all, a swap space that was full, other tokens."""
+        if view.info.fits:
+            sizes = f"the pool ({view.info.device_tokens:,}) holds all requests at their end ({view.info.working_set:,})"
+            yield f"fits: {sizes}: nothing runs short; lower --kv-tokens, or raise --requests or --output-tokens"
+        for row in view.rows["pressure"]:
+            if row.swap_full:
+                full = f"{row.swap_full:,} of {row.preemptions:,}"
+                yield f"the swap space was full at {full} preemptions, which were recomputed instead; raise --swap-gib"
+        yield from self.other_tokens(view)
 
     def unsteady(self, view: RunView, first_reads: Sequence[FirstRead]) -> Iterator[str]:
-        """Where an arm was faster than the one in which nothing runs short."""
-        return sentences.unsteady(view.rows["pressure"])
+        """Where an arm was much faster than the one in which nothing runs short: that one does the least work, on a slower machine."""
+        rows = view.rows["pressure"]
+        fastest = max((row.share for row in rows if row.share is not None), default=1.0)
+        if rows and rows[0].arm == "ample" and fastest > 1 + UNSTEADY:
+            yield (
+                f"an arm was {(fastest - 1) * 100:.0f} % faster than ample, which does the least work, so the times of this run mean "
+                f"little (counts are exact): {SHARED_CORES}"
+            )
 
     def sentences(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterator[str]:
-        """What the shortage cost; of a run with a history, which way back was faster."""
-        back = view.rows["crossover"]
-        return crossover.read(back) if back else sentences.read(view.rows["pressure"], view.info)
+        """What the shortage cost each arm, and which recovery was cheaper; of a run with a history, which way back was faster."""
+        rows = view.rows["pressure"]
+        if back := view.rows["crossover"]:
+            yield from crossover.read(back)
+            return
+        if not rows:
+            return
+        base = rows[0]
+        if base.arm != view.info.baseline or base.tokens_per_s is None:
+            yield f"The arm {view.info.baseline} did not end, so there is nothing to compare the others with."
+            return
+        if len(rows) == 1:
+            yield f"Only the arm {base.arm} was measured: there is nothing to compare it with; name two (--arm ample --arm recompute)."
+        for row in rows[1:]:
+            if row.share is not None:
+                share = f"{row.share:.2f}x{within(row.share_interval)} of {base.arm}'s {base.tokens_per_s:,.0f}"
+                yield f"Arm {row.arm} gave {row.tokens_per_s:,.0f} output tokens/s, {share}{_cost(row, base)}."
+        recovered = {row.arm: row for row in rows if row.arm in RECOVERIES and row.preemptions}
+        if len(recovered) == len(RECOVERIES):
+            yield _cheaper(recovered["recompute"], recovered["swap"], view.info)
 
     def conditions(self, view: RunView) -> Iterable[str]:
         """The sentences on a history name the link themselves."""
         return () if view.rows["crossover"] else super().conditions(view)
 
     def tables(self, rows: Rows, style: Style) -> Iterator[tuple[str, str]]:
-        """The history's first."""
-        yield from crossover_tables.tables(rows["crossover"], style)
-        yield from tables.tables(rows["pressure"], style)
+        """The history's first; the stalls only where a runner says what they were spent on."""
+        yield from self.joint_tables(rows, style)
+        if found := rows["pressure"]:
+            yield f"Tokens and latency (ms; a p99 needs {P99_NEEDS} samples)", tables.latency(found, style)
+            yield "What the shortage took (counts: of one repeat)", tables.shortage(found, style)
+            if any(row.stalls.sum is not None and row.stalls.sum.waiting_ms is not None for row in found):
+                yield "Stalls, by what the time was spent on (ms)", tables.stalls(found, style)
 
     def csv_lines(self, rows: Rows) -> list[dict[str, Any]]:
         """A line an arm, or one of the history."""
@@ -69,7 +125,9 @@ class PressureReading(AtOnceReading):
 
     def joint_tables(self, rows: Rows, style: Style) -> Iterator[tuple[str, str]]:
         """A row a history."""
-        return crossover_tables.tables(rows["crossover"], style)
+        if found := rows["crossover"]:
+            over = f"; {found[0].link}" if found[0].link is not None else ""
+            yield f"Recompute against restore (ms to the next token{over})", tables.back(found, style)
 
     def joint_sentences(self, rows: Rows) -> Iterator[str]:
         """From which history on which way is faster."""
@@ -77,7 +135,7 @@ class PressureReading(AtOnceReading):
 
     def joint_plots(self, rows: Rows) -> tuple[Plot, ...]:
         """Both ways over the history."""
-        from kvbench.experiments.pressure.crossover_plot import crossover_plots  # late: matplotlib
+        from kvbench.experiments.pressure.plots import crossover_plots  # late: matplotlib
 
         return crossover_plots(rows["crossover"])
 
@@ -86,7 +144,7 @@ class PressureReading(AtOnceReading):
         return {"crossings": crossover.crossings(rows["crossover"])}
 
 
-def _line(row: metrics.PressureRow | crossover.CrossoverRow) -> dict[str, Any]:
+def _line(row: PressureRow | crossover.CrossoverRow) -> dict[str, Any]:
     """One level of columns: ``stalls`` is their number, ``stall_sum_total_ms`` and so on their times."""
     line = asdict(row)
     if "stalls" not in line:
@@ -95,6 +153,48 @@ def _line(row: metrics.PressureRow | crossover.CrossoverRow) -> dict[str, Any]:
     count = times.pop("count")
     columns = {f"stall_{kind}_{part}": ms for kind, parts in times.items() for part, ms in (parts or {}).items()}
     return spliced(line, "stalls", {"stalls": count, **columns})
+
+
+def _cost(row: PressureRow, base: PressureRow) -> str:
+    """What the arm paid: preemptions and the longest stall, or fewer at once."""
+    if row.preemptions:
+        longest = row.stalls.longest
+        parts = [numbered(row.preemptions, "preemption")]
+        parts += [] if longest is None else [f"the longest stall {milliseconds(longest.total_ms)}"]
+        parts += [f"{row.wasted * 100:.0f} % of its work was done before"] if row.wasted else []
+        return f": {', '.join(parts)}"
+    if row.peak_running is not None and base.peak_running is not None and row.peak_running < base.peak_running:
+        ttft = f"TTFT p50 {milliseconds(row.ttft_ms.p50)} in place of {milliseconds(base.ttft_ms.p50)}"
+        return f": no request gave way, and at most {row.peak_running:,} ran at once in place of {base.peak_running:,} ({ttft})"
+    return ": no request gave way" if row.preemptions == 0 else ""
+
+
+def _cheaper(recompute: PressureRow, swap: PressureRow, info: RunInfo) -> str:
+    """By tokens/s, where the difference is one; and what coming back took, the wait for room left out."""
+    best = next((one.arm for one, other in ((swap, recompute), (recompute, swap)) if _above(one, other)), None)
+    cheaper = "Neither recovery was clearly cheaper here" if best is None else f"Cheaper here: {best}"
+    both = f"{swap.tokens_per_s:,.0f} output tokens/s by swap, {recompute.tokens_per_s:,.0f} by recompute"
+    took = [f"{milliseconds(ms)} by {row.arm}" for row in (swap, recompute) if (ms := _came_back_ms(row)) is not None]
+    back = f"; the wait for room left out, coming back took {', '.join(took)} in the median" if len(took) == 2 else ""
+    a_copy = info.device == "cpu" and info.link is None
+    ram = ". Device pool and swap space are both RAM here, and a swap is a memory copy" if a_copy else ""
+    return f"{cheaper} ({both}{back}){ram}."
+
+
+def _above(one: PressureRow, other: PressureRow) -> bool:
+    """Whether one gave clearly more: by intervals that do not meet, without repeats by more than :data:`NOTICEABLE`."""
+    if one.share is None or other.share is None:
+        return False
+    if one.share_interval is not None and other.share_interval is not None:
+        return one.share_interval[0] > other.share_interval[1]
+    return one.share > other.share * (1 + NOTICEABLE)
+
+
+def _came_back_ms(row: PressureRow) -> float | None:
+    split = row.stalls.median
+    if split is None or split.waiting_ms is None:
+        return None
+    return sum(part for part in (split.restoring_ms, split.recomputing_ms, split.first_step_ms) if part is not None)
 
 
 READING = PressureReading()

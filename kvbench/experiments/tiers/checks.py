@@ -6,16 +6,10 @@ from collections.abc import Iterator
 
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
-from kvbench.experiments.tiers.sentences import IN_ORDER
+from kvbench.workloads.passes import IN_ORDER
 
 
-def reasons(view: RunView) -> Iterator[str]:
-    """Why not to trust the run, one sentence each."""
-    yield from _tier_never_hit(view)
-    yield from _silent_tier(view)
-
-
-def _tier_never_hit(view: RunView) -> Iterator[str]:
+def tier_never_hit(view: RunView) -> Iterator[str]:
     """A host tier that holds everything and gives nothing to a pass that reads again in order what the device pool has lost."""
     info = view.info
     if info.simulated or info.concurrency != 1 or info.reuse < 1 or info.fits or not info.document_tokens:
@@ -38,7 +32,7 @@ def _tier_never_hit(view: RunView) -> Iterator[str]:
                 yield f"the {arm} tier ({size:,}) holds all that is read ({needed:,}) and gave nothing to {label}, although it must"
 
 
-def _silent_tier(view: RunView) -> Iterator[str]:
+def silent_tier(view: RunView) -> Iterator[str]:
     """A tier of unknown size, or requests that overlap: then no single pass must hit, but one that never does says nothing of a tier."""
     info = view.info
     if info.simulated or info.fits or info.reuse < 1 or not info.working_set:
@@ -48,7 +42,7 @@ def _silent_tier(view: RunView) -> Iterator[str]:
         again = [
             line for line in view.passes if line["arm"] == arm and line["pass_index"] > 0 and line.get("cached_tokens_host") is not None
         ]
-        known_and_alone = size is not None and info.concurrency == 1  # _tier_never_hit knows better
+        known_and_alone = size is not None and info.concurrency == 1  # tier_never_hit knows better
         if not view.has_tier(arm) or not again or known_and_alone or (size is not None and size < info.working_set):
             continue
         if not any(line["cached_tokens_host"] for line in again) and any(line["computed_tokens"] for line in again):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from kvbench.config.run import RunConfig
-from kvbench.config.settings import LengthSpec, Setting, Settings, given_or, split_names
+from kvbench.config.settings import LengthSpec, Setting, Settings, each_once, given_or, split_names
 from kvbench.config.tiers import Tier, TierSizes
 
 ARMS = Setting("Run", basic=True)
@@ -49,7 +49,10 @@ class AnswerOptions(Settings):
 class TierOptions(AnswerOptions, TierSizes, RunConfig):
     """A run whose arms are tiers."""
 
-    tier: Annotated[tuple[Tier, ...], BeforeValidator(split_names), ARMS] = Field(
+    arm_option: ClassVar[str] = "--tier"
+    smaller: ClassVar[str] = "--kv-tokens, --host-gib or --docs"
+
+    tier: Annotated[tuple[Tier, ...], BeforeValidator(split_names), each_once("tier"), ARMS] = Field(
         ("none", "cpu"),
         min_length=1,
         description="Arms to compare, each from a cold engine; the first is the baseline. Those beside none and cpu need --runner vllm. "
@@ -67,11 +70,6 @@ class TierOptions(AnswerOptions, TierSizes, RunConfig):
         return self.tier
 
     @property
-    def arm_option(self) -> str:
-        """Arms are named as tiers."""
-        return "--tier"
-
-    @property
     def tiers(self) -> tuple[str, ...]:
         """Names of the tiers, ``none`` among them."""
         return self.tier
@@ -81,11 +79,6 @@ class TierOptions(AnswerOptions, TierSizes, RunConfig):
         """As it was given."""
         return self.chunk_tokens
 
-    @property
-    def smaller(self) -> str:
-        """Options that make a run take less memory, for messages."""
-        return "--kv-tokens, --host-gib or --docs"
-
     @model_validator(mode="after")
     def _runner_has_tiers(self) -> Self:
         """Only a vLLM server has tiers beside ``none`` and ``cpu``."""
@@ -93,13 +86,6 @@ class TierOptions(AnswerOptions, TierSizes, RunConfig):
             if self.runner != "vllm" and name not in ("none", "cpu"):
                 raise ValueError(f"--tier {name} needs --runner vllm (the runner is {self.runner})")
         return self
-
-    @field_validator("tier")
-    @classmethod
-    def _tiers_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("each tier may be named once")
-        return value
 
     def not_applicable(self) -> dict[str, str]:
         """Fields that mean nothing in this run, with the reason."""

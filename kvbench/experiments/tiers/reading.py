@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kvbench.analysis.pass_rows import PassRow
+from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
 from kvbench.analysis.speedup import FirstRead
 from kvbench.experiments.reading import Reading
-from kvbench.experiments.tiers import checks, limits, predicted_sentences, sentences
+from kvbench.experiments.tiers import checks, sentences
+from kvbench.workloads.passes import IN_ORDER, NAMES
 
 
 class TierReading(Reading):
@@ -29,7 +31,8 @@ class TierReading(Reading):
 
     def reasons(self, view: RunView) -> Iterator[str]:
         """A tier that gave nothing although it must."""
-        return checks.reasons(view)
+        yield from checks.tier_never_hit(view)
+        yield from checks.silent_tier(view)
 
     def setup_notes(self, view: RunView) -> Iterator[str]:
         """Setups in which no tier can help, or only in part."""
@@ -51,16 +54,43 @@ class TierReading(Reading):
         if view.info.of_log and len(view.labels) == 1:
             return ()
         if view.info.simulated:
-            return predicted_sentences.read(self, view, passes)
+            return sentences.predicted(self, view, passes)
         return sentences.read(self, view, passes, first_reads)
 
-    def limits(self, view: RunView) -> Iterable[str]:
+    def limits(self, view: RunView) -> Iterator[str]:
         """What documents that are alike, and passes that read all of them, leave out."""
-        return limits.limits(view.info)
+        yield from _alike(view.info)
+        yield from _all_again(view.info)
 
     def again(self, pass_name: str) -> str:
         """How a pass reads again, as the beginning of a sentence."""
-        if pass_name in sentences.IN_ORDER:
+        if pass_name in IN_ORDER:
             return "Read again in order"
         how = {"reverse": "in reverse", "shuffle": "in a shuffled order"}
         return f"Read again {how.get(pass_name, 'by ' + pass_name)}"
+
+
+def _alike(info: RunInfo) -> Iterator[str]:
+    """Made documents are alike, and share what was asked for."""
+    if info.own_documents or not info.document_tokens or len(info.document_tokens) < 2 or "overlap" not in info.config:
+        return
+    overlap = float(info.config["overlap"])
+    shared = "share nothing" if overlap == 0 else f"share the same first {overlap * 100:g} %"
+    options = "--overlap, --documents" if overlap == 0 else "--documents"
+    yield f"documents that differ in length or overlap in part: all have {info.document_tokens[0]:,} tokens and {shared} ({options})"
+
+
+def _all_again(info: RunInfo) -> Iterator[str]:
+    """Later passes that read everything again; with the same question, if they do."""
+    later = tuple(info.config.get("passes") or ())[1:]
+    if not later or not set(later) <= set(NAMES) or info.reuse < 1:
+        return
+    same = info.config.get("question") == "same"
+    rare, options = "documents that are seldom read again", "--passes" if info.own_documents else "--reuse"
+    if same:
+        yield f"{rare}, or asked something else: every later pass reads all, with the same question ({options}, --question vary)"
+    else:
+        yield f"{rare}: every later pass reads all ({options})"
+
+
+READING = TierReading()

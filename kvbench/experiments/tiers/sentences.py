@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
+from kvbench.drawing.layout import grouped
 from kvbench.drawing.numbers import milliseconds, times
+from kvbench.workloads.passes import IN_ORDER
 
 if TYPE_CHECKING:  # scipy comes with it
     from kvbench.analysis.speedup import FirstRead
     from kvbench.analysis.statistics import Interval
-
-IN_ORDER = frozenset({"sequential", "repeat"})
-"""Passes that read the documents in the order of the first reading."""
 
 NOTICEABLE = 0.05
 """Without repeats there is no interval; then a difference counts as one above this share, and above the noise."""
 
 UNSTEADY = 0.2
 """Above this share the same work differed too much by itself for its times to say anything."""
+
+SHARED_CORES = "the cores were shared; close other programs, use fewer threads (OMP_NUM_THREADS=1), or repeat (--repeats 3)"
 
 
 class ReadAgain(Protocol):
@@ -43,6 +44,36 @@ def read(reading: ReadAgain, view: RunView, rows: Sequence[PassRow], costs: Iter
     return [sentence for arm in view.arms[1:] for sentence in _of_arm(reading, view.info, rows, arm, by_arm.get(arm))]
 
 
+def predicted(reading: ReadAgain, view: RunView, rows: Sequence[PassRow]) -> list[str]:
+    """Of a simulated run a sentence for each arm, on the pass that speaks for it; none where nothing is read again."""
+    baseline = view.info.baseline
+    spoken = [arm for arm in view.arms if arm != baseline or len(view.arms) == 1]
+    return [sentence for arm in spoken for sentence in _predicted_of_arm(reading, rows, arm, baseline)]
+
+
+def _predicted_of_arm(reading: ReadAgain, rows: Sequence[PassRow], arm: str, baseline: str | None) -> Iterator[str]:
+    own = headline(row for row in rows if row.arm == arm and row.pass_index >= reading.first_judged)
+    if own is None:
+        return
+    base = next((row for row in rows if row.arm == baseline and row.pass_index == own.pass_index), own)
+    text = f"{reading.again(own.pass_name)}, {_found(own, arm)}"
+    if base is not own:
+        text += f"; on {base.arm}, {grouped(base.computed)} are computed"
+    if own.ttft_ms.p50 is None:
+        yield f"{text}."
+    elif base is own:
+        yield f"{text}: predicted TTFT p50 {milliseconds(own.ttft_ms.p50)}."
+    else:
+        p50, of_base = milliseconds(own.ttft_ms.p50), milliseconds(base.ttft_ms.p50)
+        yield f"{text}: predicted TTFT p50 {p50} in place of {of_base}, {times(own.speedup.p50)}."
+
+
+def _found(row: PassRow, arm: str) -> str:
+    loaded = "" if row.host is None or not row.tier else f", {grouped(row.host)} from the {arm} tier"
+    prompt, device, computed = grouped(row.prompt), grouped(row.device), grouped(row.computed)
+    return f"of {prompt} prompt tokens {device} come from the device pool{loaded} and {computed} are computed"
+
+
 def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
     """A note where the machine changed its speed during the run: the same work differed by itself, or a first read got faster.
 
@@ -54,7 +85,7 @@ def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
     if max(noise, faster) > UNSTEADY:
         yield (
             f"the same work differed by {max(noise, faster) * 100:.0f} % within this run, so its times mean little (token counts are "
-            "exact): the cores were shared; close other programs, use fewer threads (OMP_NUM_THREADS=1), or repeat (--repeats 3)"
+            f"exact): {SHARED_CORES}"
         )
 
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from kvbench.experiments.experiment import Experiment, RunnerFacts
+from kvbench.experiments.experiment import Experiment
 from kvbench.experiments.trace.options import TraceOptions
-from kvbench.experiments.workload import Workload
 
 
 class TraceExperiment(Experiment[TraceOptions]):
     """Requests as they were once asked."""
 
-    name = "trace"
+    name, order, runners = "trace", 1, ("engine", "vllm", "simulator")
     sentence = "A trace of real requests replayed at its own times: what a tier is worth to your traffic."
     example = "kvbench run trace --trace requests.jsonl --speedup 2"
-    order = 1
-    runners = ("engine", "vllm", "simulator")
     predicted = True
-    reading = "kvbench.experiments.trace.reading"
     options = TraceOptions
-
-    def make_workload(self, config: TraceOptions, facts: RunnerFacts) -> Workload:
-        """The trace's requests."""
-        from kvbench.experiments.trace.workload import make_trace  # late: help knows every experiment and makes no workload
-
-        return make_trace(config, facts.vocab, facts.tokenizer)
+    workload, reading = "kvbench.experiments.trace.workload", "kvbench.experiments.trace.reading"
 
 
 EXPERIMENT = TraceExperiment()

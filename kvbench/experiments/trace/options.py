@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -37,14 +37,11 @@ class TraceFileOptions(Settings):
 class TraceOptions(TraceFileOptions, TierOptions):
     """A run of ``trace``."""
 
+    shorter: ClassVar[str] = "leave it out"
+
     speedup: Annotated[float, replace(TIMES, basic=True)] = Field(
         1.0, gt=0, le=1e9, description="Replay the trace this many times as fast as its own times."
     )
-
-    @property
-    def shorter(self) -> str:
-        """What to do about a request that is too long, for messages."""
-        return "leave it out"
 
     @property
     def keeps_times(self) -> bool:

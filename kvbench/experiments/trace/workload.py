@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from kvbench.analysis import sizing
+from kvbench.analysis.sizing import working_set_chunks
 from kvbench.errors import UsageError
+from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.workload import Size, request_key
-from kvbench.runners.base import ArmSetup, FollowUp, OpenLoop, Pace, Request
+from kvbench.runners.base import FollowUp, OpenLoop, Pace, Request
 from kvbench.workloads.arrivals import replayed
 from kvbench.workloads.passes import Pass
 from kvbench.workloads.prompt_text import PromptText
@@ -54,17 +54,13 @@ class TraceReplay:
     prompts: Prompts
     output_tokens: Sequence[int]
     times_s: Sequence[float] | None
+    arms: ClassVar[None] = None
 
     @cached_property
     def passes(self) -> list[Pass]:
         """One; a prompt that comes again is the same document."""
         numbers: dict[tuple[int, bytes], int] = {}
         return [Pass("trace", 0, [numbers.setdefault(self._identity(index), len(numbers)) for index in range(len(self.trace))])]
-
-    @property
-    def arms(self) -> Sequence[ArmSetup] | None:
-        """The configuration's tiers."""
-        return None
 
     def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request] | Turns:
         """Every request of the trace, in order; their prompts are made when they are sent. A later turn comes after the one ahead of it."""
@@ -94,13 +90,13 @@ class TraceReplay:
     def working_set_tokens(self) -> int:
         """Distinct prompt tokens, common heads counted once."""
         blocks = self._blocks
-        return sizing.working_set_tokens(self._prompts()) if blocks is None else int((blocks.ends - blocks.starts).sum())
+        return working_set_chunks(self._prompts(), 1) if blocks is None else int((blocks.ends - blocks.starts).sum())
 
     def working_set_chunks(self, chunk: int) -> int:
         """Room for every distinct prompt, and for what outputs may carry over a chunk's end."""
         blocks = self._blocks
         if blocks is None:
-            distinct = sizing.working_set_chunks(self._prompts(), chunk)
+            distinct = working_set_chunks(self._prompts(), chunk)
         else:
             distinct = int((blocks.ends // chunk - blocks.starts // chunk).sum())
         pairs = zip(self.trace.prompt_tokens, self.output_tokens, strict=True)
@@ -131,22 +127,18 @@ class TraceReplay:
         return self.trace.prompt_tokens[index], hashlib.sha256(known).digest()
 
 
-def make_trace(config: TraceOptions, vocab: int, tokenizer: Path) -> TraceReplay:
-    """The workload a configuration describes.
-
-    Args:
-        vocab: token ids are below this.
-        tokenizer: the model's ``tokenizer.json``, read only for text.
+def make_workload(config: TraceOptions, facts: RunnerFacts) -> TraceReplay:
+    """The trace's requests.
 
     Raises:
         UsageError: the file cannot be used, or its times do not go with the options.
     """
     assert config.trace is not None
-    file = TraceFile(config.trace, PromptText(tokenizer, "--trace"), config.trace_block_size, vocab, config.trace_time_unit)
+    file = TraceFile(config.trace, PromptText(facts.tokenizer, "--trace"), config.trace_block_size, facts.vocab, config.trace_time_unit)
     trace = load_trace(file, config.limit, config.max_prompt_tokens)
     own = config.answer_tokens if config.overrides_output else None
     outputs = [max(own or (config.answer_tokens if said == UNKNOWN else said), 1) for said in trace.output_tokens]
-    return TraceReplay(trace, Prompts(trace, config.seed, vocab), outputs, _times(trace, config))
+    return TraceReplay(trace, Prompts(trace, config.seed, facts.vocab), outputs, _times(trace, config))
 
 
 def _times(trace: Trace, config: TraceOptions) -> list[float] | None:

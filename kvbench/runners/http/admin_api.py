@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -11,17 +12,13 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 
 
-def open_client(timeout_s: float = 10.0) -> httpx.Client:
+def open_client(headers: Mapping[str, str] | None = None) -> httpx.Client:
     """A client that goes straight to the server, whatever proxies the environment names. It trusts whom the timed one does."""
-    return httpx.Client(timeout=timeout_s, trust_env=False, verify=ssl.create_default_context())
+    return httpx.Client(headers=headers, timeout=10.0, trust_env=False, verify=ssl.create_default_context())
 
 
 def call(client: httpx.Client, method: str, url: str) -> httpx.Response:
-    """A successful answer.
-
-    Raises:
-        RunFailed: there is none; says which URL, a login in it masked, and why.
-    """
+    """A successful answer; ``RunFailed`` where there is none: which URL, a login in it masked, and why."""
     shown = mask_login(url)
     try:
         answer = client.request(method, url)
@@ -34,14 +31,16 @@ def call(client: httpx.Client, method: str, url: str) -> httpx.Response:
     return answer
 
 
-def get_object(client: httpx.Client, url: str) -> dict[str, Any]:
-    """The JSON object at a URL; fails as :func:`call` does, and where it is no object."""
-    return _object(call(client, "GET", url), url)
-
-
-def post_object(client: httpx.Client, url: str) -> dict[str, Any]:
-    """The JSON object that an empty POST is answered with; fails as :func:`call` does, and where it is no object."""
-    return _object(call(client, "POST", url), url)
+def call_for_object(client: httpx.Client, method: str, url: str) -> dict[str, Any]:
+    """The JSON object that is answered; fails as :func:`call` does, and where it is no object."""
+    answer = call(client, method, url)
+    try:
+        content = answer.json()
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise RunFailed(f"{mask_login(url)}: answered something that is no JSON object")
+    return content
 
 
 def _remedy(answer: httpx.Response) -> str:
@@ -52,13 +51,3 @@ def _remedy(answer: httpx.Response) -> str:
         place = mask_login(answer.headers["location"].partition("?")[0])
         return f"; it sends on to {place}, where kvbench does not follow: give the address there"
     return ""
-
-
-def _object(answer: httpx.Response, url: str) -> dict[str, Any]:
-    try:
-        content = answer.json()
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise RunFailed(f"{mask_login(url)}: answered something that is no JSON object")
-    return content

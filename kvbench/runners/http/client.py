@@ -1,18 +1,16 @@
 """The timed client: sends the requests of a pass to one endpoint, at a pace, and gives back what became of each.
 
 Token ids go out and nothing is ever sent twice. The client is one thread and one event loop (uvloop where there is one), so that nothing
-but its own work can delay a stamp; what it cannot help is measured (:mod:`kvbench.runners.http.lag`). Proxies of the environment are not
+but its own work can delay a stamp; what it cannot help is measured (``lags_s``). Proxies of the environment are not
 used: what would be timed is the proxy.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,15 +18,17 @@ from typing import Any
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.address import Address
 from kvbench.runners.http.connection import SocketTransport
-from kvbench.runners.http.endpoints.endpoint import Endpoint, find_endpoint
-from kvbench.runners.http.event_loop import new_event_loop
-from kvbench.runners.http.exchange import AnswerReader, Exchange, not_sent
-from kvbench.runners.http.file_limit import allow_connections
-from kvbench.runners.http.lag import INTERVAL_S, Lag
+from kvbench.runners.http.endpoints.endpoint import find_endpoint
+from kvbench.runners.http.exchange import AnswerReader, Exchange
+from kvbench.runners.http.process import allow_connections, new_event_loop, no_collection
 from kvbench.runners.http.transport import Call, Failure, Transport
 from kvbench.runners.send_queue import SendQueue
+from kvbench.runs.records import RequestError
 
 ALONE = ClosedLoop(1)
+
+INTERVAL_S = 0.01
+"""Between two looks at how late the loop is."""
 
 OnEnd = Callable[[Request, Exchange], None]
 
@@ -46,18 +46,19 @@ class Patience:
     failures: int = 5
     """So many requests that end one after the other, all failed, and no more are sent. In a run that is worth anything none fails."""
 
-    def exhausted(self, failures: int, last: Exchange) -> str | None:
-        """Why no more are sent after so many failures in a row, the last of them this one; ``None``: they are."""
-        if last.error is None or failures < self.failures:
-            return None
-        return f"{failures} requests in a row failed, the last with {last.error.kind}: {last.error.message}"
-
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """How the sending went: how late the client was, and why it stopped early (``None``: all requests were sent)."""
+    """How the sending went.
 
-    lag: Lag
+    ``lags_s``: how many seconds late a timer of the loop ran, every ``INTERVAL_S``; 0.0 means in time, to the millisecond that timers have.
+    A late timer and a stamp that waited have the same causes: the client's own work, ``on_end`` included, and cores that others use. Where
+    these values come near the times that were measured, the client explains them and not the server.
+
+    ``gave_up``: why it stopped early; ``None``: all requests were sent.
+    """
+
+    lags_s: list[float]
     gave_up: str | None
 
 
@@ -90,11 +91,11 @@ class Client:
         Raises:
             UsageError: no such endpoint, not an address, or a header that HTTP cannot carry.
         """
-        self._endpoint = find_endpoint(endpoint)
-        self._address = Address(url, headers or {}, self._endpoint.path)
-        self._model, self._clock, self._tls = model, clock, tls
-        self._token_ids, self._cache_salt = token_ids, cache_salt
-        self.patience = patience or Patience()
+        self.endpoint = find_endpoint(endpoint)
+        self.address = Address(url, headers or {}, self.endpoint.path)
+        self.clock, self.patience, self.tls = clock, patience or Patience(), tls
+        self.token_ids = token_ids
+        self.encode = partial(self.endpoint.encode, model=model, cache_salt=cache_salt)
 
     def run(self, source: RequestSource, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None] = lambda: None) -> SendReport:
         """Send all requests that the source gives, in order, at the pace; returns when all have ended.
@@ -111,76 +112,49 @@ class Client:
         Raises:
             KeyboardInterrupt: the user stopped it; the sockets are closed, and ``on_end`` has had every request that had ended.
         """
-        allow_connections(min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else source.count)
-        ids = self._token_ids or source.needs_answers
-        encode = partial(self._endpoint.encode, model=self._model, ids=ids, cache_salt=self._cache_salt)
-        bodies = {request.key.request_id: encode(request) for request in source.first}
-        with asyncio.Runner(loop_factory=new_event_loop) as runner, _no_collection():
-            return runner.run(self._run(source, Bodies(bodies, encode), pace, on_end, stop))
-
-    async def _run(self, source: RequestSource, bodies: Bodies, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None]) -> SendReport:
-        transport = SocketTransport(self._address, self._clock, self._tls, self.patience.connect_s)
-        try:
-            await transport.open(min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else 1)
-            loop = _Loop(source, bodies, self._endpoint, pace, transport, self._clock, self.patience, on_end, stop)
-            return await loop.run()
-        finally:
-            transport.close()
+        allow_connections(_most_in_flight(source, pace))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner, no_collection():
+            return runner.run(_Sending(self, source, pace, on_end, stop).run())
 
 
-@dataclass(frozen=True, slots=True)
-class Bodies:
-    """What requests are on the wire: those encoded and not sent yet, by id, and how another one is encoded."""
-
-    ready: dict[str, bytes]
-    encode: Callable[[Request], bytes]
-
-    def add(self, request: Request) -> None:
-        """Encode one more."""
-        self.ready[request.key.request_id] = self.encode(request)
-
-
-class _Loop:
+class _Sending:
     """One run: which requests are on their way, which have ended, and which are still to be sent."""
 
-    def __init__(
-        self,
-        source: RequestSource,
-        bodies: Bodies,
-        endpoint: Endpoint,
-        pace: Pace,
-        transport: Transport,
-        clock: Clock,
-        patience: Patience,
-        on_end: OnEnd,
-        stop: Callable[[], str | None],
-    ) -> None:
-        self._bodies, self._endpoint, self._pace, self._needs_ids = bodies, endpoint, pace, source.needs_answers
-        self._queue = SendQueue(source, pace, clock)
+    def __init__(self, client: Client, source: RequestSource, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None]) -> None:
+        """Encodes the requests that come after no other; sends nothing yet."""
+        self._source, self._pace, self._on_end, self._stop = source, pace, on_end, stop
+        self._endpoint, self._clock, self._patience = client.endpoint, client.clock, client.patience
+        self._encode = partial(client.encode, ids=client.token_ids or source.needs_answers)
+        self._bodies = {request.key.request_id: self._encode(request) for request in source.first}  # those not sent yet
+        self._client = client
         self._timer: asyncio.Handle | None = None
-        self._transport, self._clock, self._patience, self._on_end, self._stop = transport, clock, patience, on_end, stop
-        self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[None] = self._loop.create_future()
         self._on_their_way: dict[AnswerReader, tuple[float, Call]] = {}  # oldest first, each with when it was due
         self._ended: deque[tuple[Request, Exchange]] = deque()
         self._failures = 0
         self._gave_up: str | None = None
-        self._lag: list[float] = []
+        self._lags_s: list[float] = []
 
     async def run(self) -> SendReport:
-        """Send and wait; an exception of any callback ends it."""
-        self._loop.set_exception_handler(self._broken)
-        self._tick_due_s = self._clock()
-        self._send_due()
-        self._tick()
+        """Connect, send and wait; an exception of any callback ends it."""
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._transport: Transport = SocketTransport(self._client.address, self._clock, self._client.tls, self._patience.connect_s)
         try:
+            await self._transport.open(_most_in_flight(self._source, self._pace) if isinstance(self._pace, ClosedLoop) else 1)
+            self._queue = SendQueue(self._source, self._pace, self._clock)
+            self._loop.set_exception_handler(self._broken)
+            self._tick_due_s = self._clock()
+            self._send_due()
+            self._tick()
             if self._on_their_way or self._queue:
                 await self._over
         except asyncio.CancelledError:  # Ctrl-C
             while self._ended:
                 self._on_end(*self._ended.popleft())
             raise
-        return SendReport(Lag(self._lag), self._gave_up)
+        finally:
+            self._transport.close()
+        return SendReport(self._lags_s, self._gave_up)
 
     def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self._over.done():
@@ -194,17 +168,14 @@ class _Loop:
             self._timer.cancel()
             self._timer = None
         for request, due_s in self._queue.due():
-            self._send(request, due_s)
+            body = self._bodies.pop(request.key.request_id)
+            answer = AnswerReader(request, due_s, self._take, self._endpoint, self._source.needs_answers)
+            self._on_their_way[answer] = (due_s, self._transport.post(body, request.key.request_id, answer))
         wait = self._queue.due_s - self._clock()
         if wait < 0.002:
             self._timer = self._loop.call_soon(self._send_due)
         elif wait < float("inf"):
             self._timer = self._loop.call_later(wait - 0.001, self._send_due)
-
-    def _send(self, request: Request, scheduled_s: float) -> None:
-        body = self._bodies.ready.pop(request.key.request_id)
-        answer = AnswerReader(request, scheduled_s, self._take, self._endpoint, self._needs_ids)
-        self._on_their_way[answer] = (scheduled_s, self._transport.post(body, request.key.request_id, answer))
 
     # Ending.
 
@@ -212,10 +183,10 @@ class _Loop:
         """A request has ended: the next one is sent first, and then it is delivered; unless it is alone."""
         del self._on_their_way[answer]
         self._end(answer.request, exchange)
-        self._failures = 0 if exchange.error is None else self._failures + 1
-        reason = self._patience.exhausted(self._failures, exchange)
-        if reason is not None:
-            self._give_up(reason)
+        error = exchange.error
+        self._failures = 0 if error is None else self._failures + 1
+        if error is not None and self._failures >= self._patience.failures:
+            self._give_up(f"{self._failures} requests in a row failed, the last with {error.kind}: {error.message}")
         if self._pace != ALONE:
             self._follow(answer.request, exchange)
 
@@ -224,7 +195,7 @@ class _Loop:
         if self._gave_up is None:
             ids = exchange.token_ids if exchange.error is None else None
             for follow in self._queue.ended(request, ids, exchange.last_token_s or exchange.end_s):
-                self._bodies.add(follow.request)
+                self._bodies[follow.request.key.request_id] = self._encode(follow.request)
             self._send_due()
 
     def _end(self, request: Request, exchange: Exchange) -> None:
@@ -251,15 +222,16 @@ class _Loop:
         """Send no more. What is on its way may end by itself."""
         if self._gave_up is None:
             self._gave_up, now = reason, self._clock()
+            error = RequestError("not_sent", reason)
             for request, due_s in self._queue.drain():
-                self._end(request, not_sent(due_s, now, reason))
+                self._end(request, Exchange(due_s, None, now, [], [], 0, None, None, None, error))
 
     # Watching.
 
     def _tick(self) -> None:
         """Every 10 ms: how late is it, is it time to stop, has a request had its time?"""
         now = self._clock()
-        self._lag.append(max(0.0, now - self._tick_due_s))
+        self._lags_s.append(max(0.0, now - self._tick_due_s))
         reason = self._stop()
         if reason is not None:
             self._give_up(reason)
@@ -274,13 +246,5 @@ class _Loop:
         self._loop.call_later(INTERVAL_S, self._tick)
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A collection visits all prompts, and takes milliseconds in which nothing is stamped. The client makes no garbage that needs one."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def _most_in_flight(source: RequestSource, pace: Pace) -> int:
+    return min(pace.concurrency, source.count) if isinstance(pace, ClosedLoop) else source.count

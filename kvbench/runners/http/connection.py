@@ -39,9 +39,9 @@ class SocketTransport:
         self._tls = (tls or ssl.create_default_context()) if address.secure else None
         self._loop = asyncio.get_running_loop()
         self._reads: deque[tuple[float, Connection, bytes | Exception | None]] = deque()
-        self._connections: set[Connection] = set()
         self._idle: list[tuple[float, Connection]] = []
-        self._calls: set[SocketCall] = set()
+        self.connections: set[Connection] = set()
+        self.calls: set[SocketCall] = set()
         self.reuses = True
 
     async def open(self, connections: int) -> None:
@@ -56,28 +56,24 @@ class SocketTransport:
     def post(self, body: bytes, request_id: str, receiver: Receiver) -> SocketCall:
         """Send on a kept connection, or connect first."""
         call = SocketCall(self, self._address.request(body, request_id), receiver)
-        self._calls.add(call)
+        self.calls.add(call)
         call.start(self._kept())
         return call
 
     def close(self) -> None:
         """Close every connection and forget every call."""
-        for call in list(self._calls):
+        for call in list(self.calls):
             call.forget()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.abort()
         self._reads.clear()
 
     async def connect(self) -> Connection:
-        """A new connection.
-
-        Raises:
-            OSError: nobody listens, no such host, no trust in its certificate, or no answer in time.
-        """
+        """A new connection; ``OSError``: nobody listens, no such host, no trust in its certificate, or no answer in time."""
         address = self._address
         making = self._loop.create_connection(lambda: Connection(self), address.host, address.port, ssl=self._tls)
         _, connection = await asyncio.wait_for(making, self._connect_timeout_s)
-        self._connections.add(connection)
+        self.connections.add(connection)
         return connection
 
     async def _accepted(self) -> None:
@@ -101,13 +97,6 @@ class SocketTransport:
             self._idle.append((self.clock(), connection))
         else:
             connection.abort()
-
-    def forget(self, ended: SocketCall | Connection) -> None:
-        """It is over."""
-        if isinstance(ended, Connection):
-            self._connections.discard(ended)
-        else:
-            self._calls.discard(ended)
 
     def put(self, connection: Connection, event: bytes | Exception | None) -> None:
         """Stamp what a socket gave: data, or its end (``None``, or the reason)."""
@@ -149,10 +138,11 @@ class SocketCall:
 
     def start(self, connection: Connection | None) -> None:
         """Write the request to the connection, or connect and then write it."""
+        self._connection = connection
         if connection is None:
             self._connecting = asyncio.create_task(self._connect())
         else:
-            self._send(connection)
+            connection.send(self, self._request)
 
     def abort(self, failure: Failure) -> None:
         """End it with this failure; see :class:`kvbench.runners.http.transport.Call`."""
@@ -163,7 +153,7 @@ class SocketCall:
     def forget(self) -> None:
         """Let go of the connection, which is of no use to another request, and tell nobody."""
         self._over = True
-        self._transport.forget(self)
+        self._transport.calls.discard(self)
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
@@ -172,18 +162,14 @@ class SocketCall:
     def end(self, time_s: float, failure: Failure | None) -> None:
         """Tell the receiver how it ended."""
         self._over = True
-        self._transport.forget(self)
+        self._transport.calls.discard(self)
         self.receiver.ended(time_s, failure)
 
     async def _connect(self) -> None:
         try:
-            self._send(await self._transport.connect())
+            self.start(await self._transport.connect())
         except OSError as error:  # TimeoutError is one
             self.end(self._transport.clock(), Failure("connect", _reason(error)))
-
-    def _send(self, connection: Connection) -> None:
-        self._connection = connection
-        connection.send(self, self._request)
 
 
 def _reason(error: OSError) -> str:
@@ -248,11 +234,11 @@ class Connection(asyncio.Protocol):
             if isinstance(event, bytes):  # nobody asked
                 self.abort()
             else:
-                self._owner.forget(self)
+                self._owner.connections.discard(self)
         elif isinstance(event, bytes):
             self._feed(self._call, time_s, event)
         else:
-            self._owner.forget(self)
+            self._owner.connections.discard(self)
             self._finish(self._call, time_s, None if event is None and self._until_close else self._closed(event))
 
     def _feed(self, call: SocketCall, time_s: float, data: bytes) -> None:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 from kvbench.config.secrets import mask_login
 from kvbench.runners.base import Request
-from kvbench.runners.http.endpoints.endpoint import Endpoint, Event, Usage
+from kvbench.runners.http.endpoints.endpoint import Endpoint, Usage
 from kvbench.runners.http.stream import DONE, EventStream
 from kvbench.runners.http.transport import Failure
 from kvbench.runs.records import RequestError
@@ -152,26 +152,22 @@ class AnswerReader:
             self._usage = read.usage
         if not read.adds:
             return None
-        tokens = self._tokens(read)
-        if tokens is None:
+        if read.token_ids is not None:
+            tokens = len(read.token_ids)
+        elif read.usage is not None and read.usage.completion_tokens is not None:
+            tokens = read.usage.completion_tokens - self._counted
+        else:  # the server does not say how many tokens are in it
             if read.has_text:
                 self._times.append(time_s)
-        elif tokens < 0:
+            return None
+        if tokens < 0:
             return Failure("bad_event", f"the usage went back from {self._counted} tokens to {self._counted + tokens}")
-        elif tokens:
+        if tokens:
             self._times.append(time_s)
             self._counts.append(tokens)
             self._counted += tokens
             self._ids += read.token_ids or ()
         return None
-
-    def _tokens(self, read: Event) -> int | None:
-        """How many tokens a chunk holds; ``None`` if the server does not say."""
-        if read.token_ids is not None:
-            return len(read.token_ids)
-        if read.usage is None or read.usage.completion_tokens is None:
-            return None
-        return read.usage.completion_tokens - self._counted
 
     def _chunk_tokens(self, failed: bool) -> list[int] | None:
         """Known if every chunk said it (a usage in the last one alone is the sum of all), or if as many chunks as tokens had text."""
@@ -188,9 +184,8 @@ class AnswerReader:
                 place = self._endpoint.read_error(mask_login(self._location.partition("?")[0]).encode())
                 said = f"it sends on to {place}, where kvbench does not follow: give the address there"
             return Failure("http_status", f"HTTP {self._status}: {said}")
-        words = (
-            "" if self._times else f"; it begins with: {self._endpoint.read_error(self._beginning)}"
-        )  # a page, or an error that is no event
+        # A page, or an error that is no event.
+        words = "" if self._times else f"; it begins with: {self._endpoint.read_error(self._beginning)}"
         if self._events.unfinished:
             return Failure("bad_event", f"the stream ends within an event{words}")
         if not self._done:
@@ -204,12 +199,6 @@ class AnswerReader:
         if output_tokens != self.request.output_tokens:
             return Failure("wrong_length", f"{_tokens(output_tokens)}, asked for {self.request.output_tokens}")
         return None
-
-
-def not_sent(scheduled_s: float, now_s: float, reason: str) -> Exchange:
-    """The record of a request that was never sent."""
-    error = RequestError("not_sent", reason)
-    return Exchange(scheduled_s, None, now_s, [], [], 0, None, None, None, error)
 
 
 def _tokens(count: int | None) -> str:

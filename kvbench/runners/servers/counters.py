@@ -1,18 +1,44 @@
-"""What a server counts: read from ``/metrics``, as plain numbers, for differences between two moments."""
+"""What a server counts, and what it calls that: read from ``/metrics``, as plain numbers, for differences between two moments."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from kvbench.errors import RunFailed
+from kvbench.runners.base import DeviceCapacity
 from kvbench.runners.http.admin_api import call
-from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetric:
+    """A sample in ``/metrics``: its name, and the label it must have, if any. All that match are summed (engines, ranks)."""
+
+    name: str
+    label: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricNames:
+    """What a server calls what it counts. A metric that a server does not have is unknown, not 0.
+
+    Attributes:
+        counters: by kvbench's own names.
+        gauges: ``running``, ``waiting`` (requests) and ``kv_usage`` (0 to 1), as far as there are any.
+        pool: finds the device pool among the samples; ``None``: the server has none, or does not say.
+        start: the metric that says when the process started, seconds since the epoch.
+    """
+
+    counters: Mapping[str, ServerMetric]
+    gauges: Mapping[str, ServerMetric] = field(default_factory=dict)
+    pool: Callable[[Sequence[Sample]], DeviceCapacity | None] = lambda _: None
+    start: str = "process_start_time_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,28 +51,20 @@ class Scrape:
     gauges: dict[str, float]
     """``running``, ``waiting`` (requests) and ``kv_usage`` (0 to 1)."""
 
-    capacity: ReportedPool | None
-    """``None`` where the server does not say."""
+    capacity: DeviceCapacity | None
+    """The device pool, a block that is never used for requests included; ``None`` where the server does not say."""
 
     started: float | None
     """When the server's process started, seconds since the epoch: another value is another process. ``None`` where it does not say."""
 
 
 def scrape(client: httpx.Client, url: str, names: MetricNames) -> Scrape:
-    """Read ``url``/metrics of a server.
-
-    Raises:
-        RunFailed: it does not answer, or not with metrics.
-    """
+    """Read ``url``/metrics of a server; ``RunFailed`` where it does not answer, or not with metrics."""
     return parse(call(client, "GET", f"{url}/metrics").text, names)
 
 
 def parse(text: str, names: MetricNames) -> Scrape:
-    """The reading that a text in Prometheus' format is.
-
-    Raises:
-        RunFailed: it is no such text.
-    """
+    """The reading that a text in Prometheus' format is; ``RunFailed`` where it is no such text."""
     try:
         read = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except ValueError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.errors import RunFailed
@@ -15,36 +14,27 @@ LINES, WIDTH = 3, 320
 TAIL_BYTES = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A known way to fail: how its line is recognised, and what to change."""
-
-    pattern: str
-    remedy: str
-
-
-CAUSES = (
-    Cause(r"No common block size for \d+", "on the CPU the block size is a multiple of 32: --block-size 32"),
-    Cause(r"No module named '?vllm", "this interpreter has no vLLM: --vllm-python PATH names the one that has"),
-    Cause(r"No module named '?lmcache", "this interpreter has no LMCache: install lmcache there, or leave its tiers out (--tier none)"),
-    Cause(r"larger than the available KV cache memory", "raise --kv-tokens, or lower --vllm-arg=--max-model-len=N"),
-    Cause(r"No available memory for the cache blocks", "raise --vllm-arg=--gpu-memory-utilization=F, or free memory on the device"),
-    Cause(r"Free memory on device", "free memory on the device, or lower --vllm-arg=--gpu-memory-utilization=F"),
-    Cause(
-        r"on kv cache allocation is less than requested memory|VLLM_CPU_KVCACHE_SPACE",
-        "free memory, or give the KV cache less: --env VLLM_CPU_KVCACHE_SPACE=1 (GiB)",
+CAUSES = {
+    r"No common block size for \d+": "on the CPU the block size is a multiple of 32: --block-size 32",
+    r"No module named '?vllm": "this interpreter has no vLLM: --vllm-python PATH names the one that has",
+    r"No module named '?lmcache": "this interpreter has no LMCache: install lmcache there, or leave its tiers out (--tier none)",
+    r"larger than the available KV cache memory": "raise --kv-tokens, or lower --vllm-arg=--max-model-len=N",
+    r"No available memory for the cache blocks": "raise --vllm-arg=--gpu-memory-utilization=F, or free memory on the device",
+    r"Free memory on device": "free memory on the device, or lower --vllm-arg=--gpu-memory-utilization=F",
+    r"on kv cache allocation is less than requested memory|VLLM_CPU_KVCACHE_SPACE": (
+        "free memory, or give the KV cache less: --env VLLM_CPU_KVCACHE_SPACE=1 (GiB)"
     ),
-    Cause(r"out of memory|MemoryError|can't allocate memory|Cannot allocate memory", "lower --host-gib or --kv-tokens, or free memory"),
-    Cause(
-        r"not a valid model identifier|outgoing traffic has been disabled|couldn't connect to|Repo id must be|LocalEntryNotFound",
-        "--model names a folder, or a model that the hub's cache holds; --env HF_HUB_OFFLINE=0 lets the server download it",
+    r"out of memory|MemoryError|can't allocate memory|Cannot allocate memory": "lower --host-gib or --kv-tokens, or free memory",
+    r"not a valid model identifier|outgoing traffic has been disabled|couldn't connect to|Repo id must be|LocalEntryNotFound": (
+        "--model names a folder, or a model that the hub's cache holds; --env HF_HUB_OFFLINE=0 lets the server download it"
     ),
-    Cause(r"unrecognized arguments|invalid choice|argument --\S+:", "this version knows no such argument: correct --vllm-arg"),
-    Cause(r"address already in use", "another process took the port: start again, or name a free one"),
-    Cause(r"No handler registered for operation register_kv_cache", "this LMCache needs --supported-transfer-mode auto to serve the CPU"),
-    Cause(r"NOAUTH|WRONGPASS", "the Redis server wants a password: --redis redis://:PASSWORD@HOST:PORT"),
-    Cause(r"No space left on device", "the disk is full: free space, or name another folder"),
-)
+    r"unrecognized arguments|invalid choice|argument --\S+:": "this version knows no such argument: correct --vllm-arg",
+    r"address already in use": "another process took the port: start again, or name a free one",
+    r"No handler registered for operation register_kv_cache": "this LMCache needs --supported-transfer-mode auto to serve the CPU",
+    r"NOAUTH|WRONGPASS": "the Redis server wants a password: --redis redis://:PASSWORD@HOST:PORT",
+    r"No space left on device": "the disk is full: free space, or name another folder",
+}
+"""Known ways to fail: how the line in the log is recognised, and what to change."""
 
 TROUBLE = r"No supported \w+ connector found|degraded mode|Failed to batched allocate|LMCache server is unhealthy"
 """Lines of servers that run, and whose tier does not."""
@@ -66,11 +56,10 @@ def explain(what: str, log: Path, companions: tuple[Path, ...] = ()) -> RunFaile
         companions: logs of servers it depends on; one of them may hold the reason.
     """
     lines = [line for file in (log, *companions) for line in _lines(file)]
-    known = next(((line, cause) for line in lines for cause in CAUSES if re.search(cause.pattern, line, re.IGNORECASE)), None)
-    telling = [known[0]] if known is not None else _telling(lines)
-    words = " | ".join(line[:WIDTH] for line in telling) or "its log says nothing"
-    remedy = f"; {known[1].remedy}" if known is not None else ""
-    return RunFailed(f"{what}: {words}{remedy} (log: {', '.join(str(file) for file in (log, *companions))})")
+    causes = ((line, remedy) for line in lines for pattern, remedy in CAUSES.items() if re.search(pattern, line, re.IGNORECASE))
+    known, remedy = next(causes, (None, ""))
+    words = " | ".join(line[:WIDTH] for line in (_telling(lines) if known is None else [known])) or "its log says nothing"
+    return RunFailed(f"{what}: {words}{remedy and f'; {remedy}'} (log: {', '.join(str(file) for file in (log, *companions))})")
 
 
 def find_trouble(*logs: Path) -> str | None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -78,11 +77,7 @@ class ServerProcess:
     """
 
     def __init__(self, spec: ServerSpec, grace_s: float = 15.0) -> None:
-        """Start the process; returns before the server is ready.
-
-        Raises:
-            RunFailed: the command cannot be executed, or the log cannot be written.
-        """
+        """Start the process; returns before the server is ready. ``RunFailed``: it cannot be executed, or its log not written."""
         self.spec = spec
         self._grace_s = grace_s
         self._said = b""
@@ -98,7 +93,13 @@ class ServerProcess:
             env={**os.environ, **spec.environment},
             start_new_session=True,  # Ctrl-C is for kvbench, which then stops the servers in order
         )
-        self._hand_over([str(SUPERVISOR), str(grace_s), str(spec.log), str(spec.leftovers or ""), *spec.command])
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._stdin, self._stdout = self._supervisor.stdin, self._supervisor.stdout
+        job = [str(SUPERVISOR), str(grace_s), str(spec.log), str(spec.leftovers or ""), *spec.command]
+        with suppress(BrokenPipeError):  # a supervisor that has died is noticed by its silence
+            self._stdin.write(json.dumps(job).encode() + b"\n")
+            self._stdin.flush()
         self.pid = self._first_word()
         """Process id of the server, which is its process group's too."""
 
@@ -127,11 +128,7 @@ class ServerProcess:
         )
 
     def check_alive(self, context: str = "") -> None:
-        """Do nothing while the server runs.
-
-        Raises:
-            RunFailed: it ended; with the lines of the log that tell why.
-        """
+        """Do nothing while the server runs; ``RunFailed`` when it has ended, with the lines of the log that tell why."""
         code = self.exit_code
         if code is not None:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -141,9 +138,8 @@ class ServerProcess:
     def stop(self) -> None:
         """SIGTERM to the server and all that it started, SIGKILL after the grace; returns when none is left. Safe to call twice."""
         self._meet_family()
-        if self._supervisor.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._supervisor.stdin.close()
+        with suppress(BrokenPipeError):
+            self._stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._supervisor.wait(self._grace_s + SUPERVISOR_MARGIN_S)
         if self._supervisor.poll() is None:
@@ -153,21 +149,13 @@ class ServerProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._kill_family()
-        if self._supervisor.stdout is not None:
-            self._supervisor.stdout.close()
+        self._stdout.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _hand_over(self, job: list[str]) -> None:
-        """Tell the supervisor what to do; one that has died is noticed by its silence."""
-        if self._supervisor.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._supervisor.stdin.write(json.dumps(job).encode() + b"\n")
-                self._supervisor.stdin.flush()
 
     def _meet_family(self) -> None:
         """Remember who descends from the supervisor: when it has been killed, those in other sessions cannot be found any more."""
@@ -207,10 +195,9 @@ class ServerProcess:
 
     def _listen(self, timeout_s: float | None) -> bool:
         """Take in what the supervisor says within the time; ``False`` when it says nothing, or is gone."""
-        pipe = self._supervisor.stdout
-        if pipe is None or pipe.closed or not select.select([pipe], [], [], timeout_s)[0]:
+        if self._stdout.closed or not select.select([self._stdout], [], [], timeout_s)[0]:
             return False
-        said = os.read(pipe.fileno(), 4096)
+        said = os.read(self._stdout.fileno(), 4096)
         self._said += said
         return bool(said)
 

@@ -1,1 +1,1 @@
-"""Servers over HTTP: started, watched and stopped by kvbench, or running already. Everything that speaks HTTP is in here."""
+"""vLLM servers, and the LMCache servers beside them: started, watched and stopped by kvbench, or running already."""

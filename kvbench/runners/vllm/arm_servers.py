@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from kvbench.errors import RunFailed, UsageError
@@ -18,11 +17,9 @@ from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.servers.log_reason import find_trouble
 from kvbench.runners.servers.server import ServerProcess, ServerSpec, free_ports
 from kvbench.runners.vllm.installation import Installation
-from kvbench.runners.vllm.launch_display import describe_launch
-from kvbench.runners.vllm.lmcache_status import read_status
-from kvbench.runners.vllm.metric_names import SOCKETS
+from kvbench.runners.vllm.lmcache import read_status
 from kvbench.runners.vllm.options import ServerOptions
-from kvbench.runners.vllm.tiers import TIERS, Launch, Ports, lmcache_launch, redis_address, vllm_launch
+from kvbench.runners.vllm.tiers import SOCKETS, TIERS, Launch, Ports, lmcache_launch, redis_address, vllm_launch
 
 LONGEST_FOLDER = 49
 """Of temporary files, in characters: with a folder in it and a socket's own name, 103 is the least that systems allow."""
@@ -72,56 +69,53 @@ class ArmServers:
         self._vllm: ServerProcess | None = None
         self._lmcache: ServerProcess | None = None
         free = free_ports(3)
-        self._ports = Ports(port or free[0], free[1], free[2])
+        ports = Ports(port or free[0], free[1], free[2])
+        self.url = f"http://127.0.0.1:{ports.vllm}"
+        """vLLM's address, without a slash at its end."""
+        self.headers = {} if options.api_key is None else {"Authorization": f"Bearer {options.api_key}"}
+        """What vLLM wants to see with every request: the key that it was told to ask for."""
+        self.lmcache_url = f"http://127.0.0.1:{ports.lmcache_http}" if level.server else None
+        """The address of LMCache's status, metrics and resets; ``None`` on an arm without an LMCache server."""
         self._log, self._lmcache_log = (folder / f"{kind}-{name or tier}-r{repeat}.log" for kind in ("server", "lmcache"))
-        self.vllm_launch: Launch = vllm_launch(tier, options, installation, self._ports)
+        self.vllm_launch: Launch = vllm_launch(tier, options, installation, ports)
         self._files = _own_folder(options.disk) if tier == "disk" else None
         if self._files is not None:
             self._options = options = replace(options, disk=self._files)
             self._stack.callback(shutil.rmtree, self._files, ignore_errors=True)
-        self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, self._ports)
-
-    @property
-    def url(self) -> str:
-        """vLLM's address, without a slash at its end."""
-        return f"http://127.0.0.1:{self._ports.vllm}"
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What vLLM wants to see with every request: the key that it was told to ask for."""
-        return {} if self._options.api_key is None else {"Authorization": f"Bearer {self._options.api_key}"}
-
-    @property
-    def lmcache_url(self) -> str | None:
-        """The address of LMCache's status, metrics and resets; ``None`` on an arm without an LMCache server."""
-        return None if self.lmcache_launch is None else f"http://127.0.0.1:{self._ports.lmcache_http}"
-
-    @property
-    def pid(self) -> int | None:
-        """vLLM's process, and process group; ``None`` before the start."""
-        return None if self._vllm is None else self._vllm.pid
+        self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, ports)
 
     def start(self) -> None:
-        """Start the servers and return when they answer, and when vLLM has registered with LMCache.
-
-        Raises:
-            RunFailed: one did not start, with the lines of its log that tell why; all are stopped then.
-        """
+        """Start the servers; returns when they answer, and vLLM is known to LMCache. ``RunFailed``: one did not; all are stopped."""
         try:
-            self._start()
+            if self.tier == "redis":
+                _require_listener(self._options.redis)
+            companions: tuple[Path, ...] = ()
+            if self.lmcache_launch is not None:
+                companions = (self._lmcache_log,)
+                self._lmcache = self._run("LMCache server", self.lmcache_launch, f"{self.lmcache_url}/healthcheck", self._lmcache_log)
+            self._vllm = self._run("vLLM server", self.vllm_launch, f"{self.url}/health", self._log, companions)
+            if self.lmcache_url is not None:
+                with open_client() as client:
+                    if read_status(client, self.lmcache_url).workers == 0:
+                        logs = f"{self._log}, {self._lmcache_log}"
+                        raise RunFailed(f"vLLM came up without registering with LMCache, so the tier can never hit (logs: {logs})")
         except BaseException:
             self.stop()
             raise
 
     def check_alive(self) -> None:
-        """Do nothing while the servers run.
-
-        Raises:
-            RunFailed: one has ended; with the lines of its log that tell why.
-        """
+        """Do nothing while the servers run; ``RunFailed`` when one has ended, with the lines of its log that tell why."""
         for server in (self._lmcache, self._vllm):
             if server is not None:
                 server.check_alive()
+
+    def why_dead(self) -> str | None:
+        """Why the servers cannot answer any more; ``None`` while they run."""
+        try:
+            self.check_alive()
+        except RunFailed as error:
+            return str(error)
+        return None
 
     def tier_trouble(self) -> str | None:
         """What the logs of healthy servers say against the tier; ``None`` where they say nothing. Read it when a tier never hits."""
@@ -136,28 +130,14 @@ class ArmServers:
         servers = {"vllm": (self.vllm_launch, self._log)}
         if self.lmcache_launch is not None:
             servers["lmcache"] = (self.lmcache_launch, self._lmcache_log)
-        return {name: {**describe_launch(launch), "log": log.name} for name, (launch, log) in servers.items()}
+        return {name: {**launch.describe(), "log": log.name} for name, (launch, log) in servers.items()}
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _start(self) -> None:
-        if self.tier == "redis":
-            _require_listener(self._options.redis)
-        companions: tuple[Path, ...] = ()
-        if self.lmcache_launch is not None:
-            companions = (self._lmcache_log,)
-            self._lmcache = self._run("LMCache server", self.lmcache_launch, f"{self.lmcache_url}/healthcheck", self._lmcache_log)
-        self._vllm = self._run("vLLM server", self.vllm_launch, f"{self.url}/health", self._log, companions)
-        if self.lmcache_url is not None:
-            with open_client() as client:
-                if read_status(client, self.lmcache_url).workers == 0:
-                    logs = f"{self._log}, {self._lmcache_log}"
-                    raise RunFailed(f"vLLM came up without registering with LMCache, so the tier can never hit (logs: {logs})")
 
     def _run(self, name: str, launch: Launch, health: str, log: Path, companions: tuple[Path, ...] = ()) -> ServerProcess:
         environment = launch.environment

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from kvbench.config.secrets import mask_value
 from kvbench.config.vllm import VllmOptions
 from kvbench.errors import UsageError
 from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
-from kvbench.runners.http.address import Address
+from kvbench.runners.http.address import Address, authorised, request_headers, split_login
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
-from kvbench.runners.http.credentials import authorised, request_headers, split_login
 from kvbench.runners.servers.kinds.kind import ServedModel
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.vllm.model_facts import ModelFacts, read_facts
+from kvbench.runners.vllm.model import ModelFacts, read_facts
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
@@ -63,7 +60,7 @@ class AttachedBackend:
         served, pools = {}, {}
         for arm, server in self._servers.items():
             note(f"asking {server.url}")
-            with _open(server) as http:
+            with open_client(server.headers) as http:
                 served[arm], pools[arm] = KIND.served_model(http, server.url), KIND.read_pool(http, server.url)
         _require_same("model", {arm: model.name for arm, model in served.items()})
         self._served: ServedModel = served[config.arms[0]]
@@ -71,32 +68,20 @@ class AttachedBackend:
         alike = {arm: pool for arm, pool in pools.items() if arm != config.roomy_arm} or pools
         _require_same("pool", {arm: f"{pool.tokens} tokens in blocks of {pool.block_size}" for arm, pool in alike.items()})
         self.capacity: DeviceCapacity = next(iter(alike.values()))
-        self._facts = _find_facts(config, self._served)
+        self._facts = facts = _find_facts(config, self._served)
+        self.tokenizer = (Path(config.model) if facts is None else facts.folder) / "tokenizer.json"
+        self.bytes_per_token = None if facts is None else facts.bytes_per_token
         self._warm_up_tokens = 1
 
     @property
     def vocab(self) -> int:
-        """Token ids are below this.
-
-        Raises:
-            UsageError: nothing tells it.
-        """
+        """Token ids are below this; ``UsageError`` where nothing tells it."""
         found = self._config.vocab or (self._facts and self._facts.vocab)
         if not found:
             raise UsageError(
                 f"--url: the model {self._served.name} is no folder here, so its vocabulary is unknown; give --vocab N or --model FOLDER"
             )
         return found
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it is a folder here."""
-        return (Path(self._config.model) if self._facts is None else self._facts.folder) / "tokenizer.json"
-
-    @property
-    def bytes_per_token(self) -> int | None:
-        """KV bytes a token takes; ``None`` where the model is no folder here."""
-        return None if self._facts is None or self._facts.kv is None else self._facts.kv.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The profile ``vllm`` for the version it was read from. What a tier holds is not known, so only ``none`` is foreseen."""
@@ -113,22 +98,14 @@ class AttachedBackend:
         return {"model": model, "device": {"device": None, "server_packages": {"vllm": self._served.version}}, "weights_seed": None}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that the server would refuse.
-
-        Raises:
-            UsageError: with the sizes.
-        """
+        """Refuse a request that the server would refuse."""
         longest = self._served.max_tokens
         if longest is not None and prompt_tokens + output_tokens > longest:
             size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
             raise UsageError(f"{size} exceed the {longest:,} that the server takes; {self._config.shorter}")
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """The servers have theirs; one that must have a pool of its own is asked whether it does.
-
-        Raises:
-            UsageError: with the sizes.
-        """
+        """The servers have theirs; ``UsageError`` for one that must have a pool of its own, and has a smaller one."""
         pool = self._pools[arm.name]
         if arm.device_tokens is not None and pool.tokens < arm.device_tokens:
             raise UsageError(
@@ -141,47 +118,30 @@ class AttachedBackend:
         self._warm_up_tokens = prompt_tokens
 
     def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
-        """The arm's server, warmed up; emptied if that is allowed.
-
-        Raises:
-            RunFailed: it does not answer, or cannot be emptied.
-        """
+        """The arm's server, warmed up, and emptied if that is allowed; ``RunFailed``: it does not answer, or is not emptied."""
         server = self._servers[arm.arm]
         with ExitStack() as stack:
-            runner = self._runner(server, stack.enter_context(_open(server)), arm, clock)
-            runner.owns(stack.pop_all().close)
-        return runner
+            http = stack.enter_context(open_client(server.headers))
+            config, name, salt = self._config, self._served.name, f"{self.nonce}-{arm.repeat}"
+            patience, ids = Patience(config.request_timeout), config.compares_outputs
+            client = Client(server.url, name, clock, server.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
+            self._note(f"warming up arm {arm.arm}")
+            warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, config.in_flight)
+            if config.allow_reset:
+                empty(http, server.url, None)
+            quiesce = Quiesce(http, server.url, None, self.chunk_tokens, None, STORES_S)
+            own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
+            described = {"command": None, "url": server.url} | own_pool
+            return VllmRunner(client, quiesce, arm.setup.tier != "none", described, None, stack.pop_all())
 
     def close(self) -> None:
         """Nothing of the servers is ours."""
-
-    def _runner(self, server: Attached, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        salt, ids = f"{self.nonce}-{arm.repeat}", self._config.compares_outputs
-        patience = Patience(self._config.request_timeout)
-        client = Client(
-            server.url, self._served.name, clock, server.headers, patience, token_ids=ids, cache_salt=salt, endpoint=self._config.endpoint
-        )
-        self._note(f"warming up arm {arm.arm}")
-        warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, self._config.in_flight)
-        if self._config.allow_reset:
-            empty(http, server.url, None)
-        quiesce = Quiesce(http, server.url, None, self.chunk_tokens, None, STORES_S)
-        own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
-        described = {"command": None, "url": server.url} | own_pool
-        return VllmRunner(client, quiesce, arm.setup.tier != "none", described, None)
-
-
-def _open(server: Attached) -> httpx.Client:
-    http = open_client()
-    http.headers.update(server.headers)
-    return http
 
 
 def _servers(config: VllmOptions) -> dict[str, Attached]:
     """The server of each arm.
 
-    Raises:
-        UsageError: one is missing, given twice, or shared by two arms; an address is none, or a header cannot be sent. No login is shown.
+    Raises ``UsageError``, which shows no login: one is missing, named twice or shared, or an address or a header cannot be used.
     """
     headers = request_headers(config.header, config.api_key_env)
     servers: dict[str, Attached] = {}
@@ -213,13 +173,11 @@ def _place(arm: str, url: str) -> tuple[str, int, str]:
     Raises:
         UsageError: it is no address. It is not shown: what stands in it may be the rest of a password.
     """
-    try:
-        address = Address(url, {})
-    except UsageError:
-        address = None
-    if address is None or "@" in url:
-        raise UsageError(f"--url {arm}: http://[USER:PASSWORD@]HOST:PORT is expected; in a password, / # ? % are %2F %23 %3F %25")
-    return address.host, address.port, urlsplit(url).path
+    with suppress(UsageError):
+        if "@" not in url:
+            address = Address(url, {})
+            return address.host, address.port, urlsplit(url).path
+    raise UsageError(f"--url {arm}: http://[USER:PASSWORD@]HOST:PORT is expected; in a password, / # ? % are %2F %23 %3F %25")
 
 
 def _require_same(what: str, found: Mapping[str, str]) -> None:

@@ -6,11 +6,9 @@ import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 from kvbench.config.vllm import VllmOptions
@@ -22,13 +20,12 @@ from kvbench.runners.servers.kinds.kind import ServedModel
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
-from kvbench.runners.vllm.metric_names import KNOWN_LMCACHE, LMCACHE_WATERMARK
-from kvbench.runners.vllm.model_facts import read_facts
+from kvbench.runners.vllm.lmcache import KNOWN_LMCACHE
+from kvbench.runners.vllm.model import read_facts, resolve_model
 from kvbench.runners.vllm.options import ServerOptions, parse_environment
 from kvbench.runners.vllm.quiesce import Quiesce
-from kvbench.runners.vllm.runner import VllmRunner, Watch
-from kvbench.runners.vllm.tiers import GIB, TIERS, host_gib_for
-from kvbench.runners.vllm.tiny_model import resolve_model
+from kvbench.runners.vllm.runner import VllmRunner
+from kvbench.runners.vllm.tiers import GIB, LMCACHE_WATERMARK, TIERS, host_gib_for
 from kvbench.runners.vllm.warmup import STORES_S, empty, warm_up
 
 CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16
@@ -57,27 +54,13 @@ class VllmBackend:
         self._installation.require(lmcache=any(TIERS[tier].lmcache for tier in config.tiers))
         note(f"finding {config.model}")
         model = resolve_model(config.model, self._installation.python)
-        self._facts = read_facts(model, config.dtype, self._installation.python)
+        self._facts = facts = read_facts(model, config.dtype, self._installation.python)
+        self.vocab, self.tokenizer, self.bytes_per_token = facts.vocab, facts.folder / "tokenizer.json", facts.bytes_per_token
         self._options = self._server_options(model)
         self._spare: ArmServers | None = None
         self._served: ServedModel | None = None
         self._warm_up_tokens = 1
         self.capacity = self._find_capacity()
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._facts.vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return self._facts.folder / "tokenizer.json"
-
-    @property
-    def bytes_per_token(self) -> int | None:
-        """KV bytes a token takes; ``None`` where the model's KV is of a kind that has no rule."""
-        return None if self._facts.kv is None else self._facts.kv.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The profile ``vllm`` for the versions it was read from, models that keep every token, and the arms it describes."""
@@ -110,11 +93,7 @@ class VllmBackend:
         return {"model": model, "device": device, "weights_seed": None}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that is longer than the pool or the model allows."""
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         limits = [self._facts.max_tokens, None if self._served is None else self._served.max_tokens]
         longest = min((limit for limit in limits if limit is not None), default=None)
@@ -125,11 +104,7 @@ class VllmBackend:
             raise UsageError(f"{size} exceed the pool's {usable:,} usable tokens; raise --kv-tokens, or {self._config.shorter}")
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """Refuse a tier that exceeds the memory there is.
-
-        Raises:
-            OutOfMemory: with the sizes.
-        """
+        """Refuse a tier that exceeds the memory there is."""
         needed, free = 0 if arm.host_tokens is None else arm.host_tokens * self._require_size(), psutil.virtual_memory().available
         if needed > free:
             raise OutOfMemory(
@@ -141,41 +116,30 @@ class VllmBackend:
         self._warm_up_tokens = prompt_tokens
 
     def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
-        """Fresh servers, warmed up and emptied again.
-
-        Raises:
-            RunFailed: they do not start, have another pool than was found before, or cannot be emptied.
-        """
+        """Fresh servers, warmed up and emptied again; ``RunFailed``: they do not start, have another pool, or are not emptied."""
         with ExitStack() as stack:
             servers = self._take_spare(arm) or self._started(arm.setup, arm.repeat)
             stack.callback(servers.stop)
-            http = stack.enter_context(open_client())
-            http.headers.update(servers.headers)
-            runner = self._runner(servers, http, arm, clock)
-            runner.owns(stack.pop_all().close)
-        return runner
+            http = stack.enter_context(open_client(servers.headers))
+            pool, asked = KIND.read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
+            if pool != DeviceCapacity(asked, self.capacity.block_size):
+                raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
+            salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
+            name, config = KIND.served_model(http, servers.url).name, self._config
+            patience, ids = Patience(config.request_timeout), config.compares_outputs
+            client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
+            self._note(f"warming up arm {arm.arm}")
+            warm_up(client, "started", self.vocab, self._warm_up_tokens, config.in_flight)
+            empty(http, servers.url, servers.lmcache_url)
+            chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
+            quiesce = Quiesce(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
+            described = {"command": servers.describe(), "cache_salt": salt}
+            return VllmRunner(client, quiesce, arm.setup.tier != "none", described, servers, stack.pop_all())
 
     def close(self) -> None:
         """Stop the server that told the capacity, if no arm took it."""
         if self._spare is not None:
             self._spare.stop()
-
-    def _runner(self, servers: ArmServers, http: httpx.Client, arm: ColdStart, clock: Clock) -> VllmRunner:
-        pool, asked = KIND.read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
-        if pool != DeviceCapacity(asked, self.capacity.block_size):
-            raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
-        name = KIND.served_model(http, servers.url).name
-        salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
-        patience, ids = Patience(self._config.request_timeout), self._config.compares_outputs
-        client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=self._config.endpoint)
-        self._note(f"warming up arm {arm.arm}")
-        warm_up(client, "started", self.vocab, self._warm_up_tokens, self._config.in_flight)
-        empty(http, servers.url, servers.lmcache_url)
-        chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
-        quiesce = Quiesce(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
-        described = {"command": servers.describe(), "cache_salt": salt}
-        watch = Watch(partial(_why_dead, servers), servers.tier_trouble)
-        return VllmRunner(client, quiesce, arm.setup.tier != "none", described, watch)
 
     def _find_capacity(self) -> DeviceCapacity:
         """The pool: told to the server, or read from one, which the first arm then uses if it has no tier."""
@@ -184,8 +148,7 @@ class VllmBackend:
             return DeviceCapacity(options.blocks * options.block_size, options.block_size)
         self._spare = self._started(ArmSetup("none"), 0)
         try:
-            with open_client() as http:
-                http.headers.update(self._spare.headers)
+            with open_client(self._spare.headers) as http:
                 self._served = KIND.served_model(http, self._spare.url)
                 return KIND.read_pool(http, self._spare.url)
         except BaseException:  # nobody can close a backend that was never made
@@ -209,11 +172,7 @@ class VllmBackend:
         return servers
 
     def _require_size(self) -> int:
-        """KV bytes a token takes, for the size of a tier.
-
-        Raises:
-            UsageError: they are not known.
-        """
+        """KV bytes a token takes, for the size of a tier; ``UsageError`` where they are not known."""
         if self.bytes_per_token is None:
             raise UsageError(f"--model {self._config.model}: its KV is of a kind that has no rule, so no tier can be sized; --tier none")
         return self.bytes_per_token
@@ -236,11 +195,3 @@ class VllmBackend:
             environment=parse_environment(config.env),
             startup_s=config.startup_timeout,
         )
-
-
-def _why_dead(servers: ArmServers) -> str | None:
-    try:
-        servers.check_alive()
-    except RunFailed as error:
-        return str(error)
-    return None

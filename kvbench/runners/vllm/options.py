@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from kvbench.errors import UsageError
@@ -49,21 +49,13 @@ class ServerOptions:
     @property
     def api_key(self) -> str | None:
         """The key that vLLM asks for, where it is told one: as the argument ``--api-key``, else as ``VLLM_API_KEY``."""
-        words, told = [word.replace("--api_key", "--api-key", 1) for word in self.arguments], ""
-        for word, following in pairwise([*words, ""]):  # the last one counts
-            if word == "--api-key":
-                told = following
-            elif word.startswith("--api-key="):
-                told = word.partition("=")[2]
-        return told or self.environment.get("VLLM_API_KEY") or None
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--api-key", "--api_key", nargs="?")
+        return parser.parse_known_args(self.arguments)[0].api_key or self.environment.get("VLLM_API_KEY") or None
 
     @property
     def blocks(self) -> int | None:
-        """Blocks of the device pool, where its size is given.
-
-        Raises:
-            UsageError: the size of a block is not given, or larger than the pool.
-        """
+        """Blocks of the device pool, where its size is given; ``UsageError`` where that of a block is not, or is larger."""
         if self.kv_tokens is None:
             return None
         if self.block_size is None:
@@ -74,11 +66,7 @@ class ServerOptions:
 
 
 def parse_environment(pairs: tuple[str, ...]) -> dict[str, str]:
-    """``K=V`` words, as ``--env`` takes them, by name.
-
-    Raises:
-        UsageError: a word has no name or no ``=``.
-    """
+    """``K=V`` words, as ``--env`` takes them, by name; ``UsageError`` for a word without a name or ``=``."""
     for pair in pairs:
         if not pair.partition("=")[0] or "=" not in pair:
             raise UsageError(f"--env {pair}: NAME=VALUE is expected")

@@ -12,8 +12,7 @@ from kvbench.runners.servers.counters import Scrape, scrape
 from kvbench.runners.servers.kinds.kind import ServerKind
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.vllm.lmcache_status import await_stores
-from kvbench.runners.vllm.metric_names import LMCACHE
+from kvbench.runners.vllm.lmcache import LMCACHE, await_stores
 
 IDLE_S = 5.0
 """vLLM counts a request before its last token leaves; a server that still has requests after this long serves others as well."""

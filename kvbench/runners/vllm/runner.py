@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from kvbench.errors import RunFailed
@@ -13,6 +12,8 @@ from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.servers.counters import Scrape, difference
+from kvbench.runners.servers.kinds.kind import TokensByTier
+from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runs.records import PassTotals, RequestRecord, digest
 
@@ -22,51 +23,31 @@ DEATH_S = 2.0
 """From the last answer of a server that dies to its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
-    """Prompt tokens of one request, or of one pass, by where they came from; ``None`` is unknown."""
-
-    device: int | None
-    host: int | None
-    computed: int | None
-    by: str | None
-
-
-UNKNOWN = Attribution(None, None, None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What can be known of servers that are ours.
-
-    ``why_dead`` says why they cannot answer any more, ``None`` while they live; ``trouble`` what their logs say against the tier,
-    ``None`` if nothing.
-    """
-
-    why_dead: Callable[[], str | None]
-    trouble: Callable[[], str | None]
-
-
 class VllmRunner:
     """One server, cold when it was given, until it is closed."""
 
-    def __init__(self, client: Client, quiesce: Quiesce, has_tier: bool, described: dict[str, Any], watch: Watch | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        quiesce: Quiesce,
+        has_tier: bool,
+        described: dict[str, Any],
+        servers: ArmServers | None,
+        owned: ExitStack | None = None,
+    ) -> None:
         """Take over a server that is ready.
 
         Args:
             quiesce: reads the server's counters when they stand still.
             has_tier: whether there is a tier beside the device pool.
             described: for the manifest.
-            watch: ``None`` for a server that is not ours.
+            servers: which tell why they are dead, or their tier does not work; ``None``: the server is not ours.
+            owned: closed with the runner.
         """
         self._client, self._quiesce, self._has_tier = client, quiesce, has_tier
-        self._described, self._watch = described, watch
+        self._described, self._servers = described, servers
         self._passes = 0
-        self._owned = ExitStack()
-
-    def owns(self, close: Callable[[], object]) -> None:
-        """Call this when the runner is closed; what is owned last is closed first."""
-        self._owned.callback(close)
+        self._owned = owned or ExitStack()
 
     def describe(self) -> dict[str, Any]:
         """The servers' command lines and environments, secrets masked."""
@@ -94,13 +75,13 @@ class VllmRunner:
         def ended(request: Request, exchange: Exchange) -> None:
             nonlocal last, failed
             failed |= exchange.error is not None
-            attribution = None
+            tokens = None
             try:
                 if exchange.error is None:
                     answered.append(request)
                     if alone:
                         after = self._quiesce.after(request)
-                        attribution, last = self._by_counters(last, after, request, exchange), after
+                        tokens, last = self._by_counters(last, after, request, exchange), after
                 elif alone and exchange.sent_s is not None:
                     reading = self._quiesce.after_failure()
                     if reading is None and exchange.error.kind == "timeout":  # each further request would wait as long for nothing
@@ -109,13 +90,13 @@ class VllmRunner:
             except BaseException:  # the request has ended, whatever keeps its counters from standing still
                 on_end(self._record(request, exchange))
                 raise
-            on_end(self._record(request, exchange, attribution))
+            on_end(self._record(request, exchange, tokens))
 
-        load = self._client.run(source, pace, ended, *([] if self._watch is None else [self._watch.why_dead]))
+        load = self._client.run(source, pace, ended, *([] if self._servers is None else [self._servers.why_dead]))
         if load.gave_up is not None:
             raise RunFailed(load.gave_up)
         after = last if alone else self._quiesce.after(*answered)
-        return self._totals(before, after, load.lag.samples_s, failed)
+        return self._totals(before, after, load.lags_s, failed)
 
     def take_events(self) -> list[dict[str, object]]:
         """A server tells no events."""
@@ -125,17 +106,24 @@ class VllmRunner:
         """Stop what was started."""
         self._owned.close()
 
-    def _record(self, request: Request, exchange: Exchange, attribution: Attribution | None = None) -> RequestRecord:
-        attribution = attribution or self._by_usage(exchange)
+    def _record(self, request: Request, exchange: Exchange, tokens: TokensByTier | None = None) -> RequestRecord:
+        """By the counters, or by the usage, which says how much was cached, but not where; without a tier it was on the device."""
+        prompt, cached = exchange.prompt_tokens, exchange.cached_tokens
+        device, host, computed, by = None, None, None, None
+        if tokens is not None:
+            device, host, computed, by = tokens.device, tokens.host, tokens.computed, "counters"
+        elif prompt is not None and cached is not None:
+            device, host = (None, None) if self._has_tier else (cached, 0)
+            computed, by = prompt - cached, "usage"
         return RequestRecord(
             key=request.key,
-            prompt_tokens=exchange.prompt_tokens,
+            prompt_tokens=prompt,
             prompt_tokens_sent=len(request.prompt),
             output_tokens=exchange.output_tokens,
-            cached_tokens_device=attribution.device,
-            cached_tokens_host=attribution.host,
-            computed_tokens=attribution.computed,
-            attribution=attribution.by,
+            cached_tokens_device=device,
+            cached_tokens_host=host,
+            computed_tokens=computed,
+            attribution=by,
             restore_ms=None,
             compute_ms=None,
             scheduled_s=exchange.scheduled_s,
@@ -152,10 +140,10 @@ class VllmRunner:
 
     def _await_death(self) -> str | None:
         """Why the server is dead; one that has just stopped to answer is given a moment to end, and to say it in its log."""
-        if self._watch is None:
+        if self._servers is None:
             return None
         deadline = time.monotonic() + DEATH_S
-        while (reason := self._watch.why_dead()) is None and time.monotonic() < deadline:
+        while (reason := self._servers.why_dead()) is None and time.monotonic() < deadline:
             time.sleep(0.05)
         return reason
 
@@ -163,27 +151,16 @@ class VllmRunner:
         """What did not settle; and, once there was something to give, what the logs say of a tier that gave nothing."""
         silent = self._has_tier and self._passes > 0 and host == 0
         self._passes += 1
-        trouble = self._watch.trouble() if silent and self._watch is not None else None
+        trouble = self._servers.tier_trouble() if silent and self._servers is not None else None
         return self._quiesce.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])
 
-    def _by_usage(self, exchange: Exchange) -> Attribution:
-        """What the usage says: how much was cached, but not where; on an arm without a tier it was on the device."""
-        prompt, cached = exchange.prompt_tokens, exchange.cached_tokens
-        if prompt is None or cached is None:
-            return UNKNOWN
-        if self._has_tier:
-            return Attribution(None, None, prompt - cached, "usage")
-        return Attribution(cached, 0, prompt - cached, "usage")
-
-    def _by_counters(self, before: Scrape, after: Scrape, request: Request, exchange: Exchange) -> Attribution | None:
+    def _by_counters(self, before: Scrape, after: Scrape, request: Request, exchange: Exchange) -> TokensByTier | None:
         """What one request alone made the counters grow by; ``None`` where something else did too, they do not say, or are contradicted."""
         grown, kind = difference(before.counters, after.counters), self._quiesce.kind
         tokens = kind.tokens_by_tier(grown, self._has_tier)
         if not kind.was_alone(grown, len(request.prompt)) or tokens is None or kind.contradiction(tokens, grown) is not None:
             return None
-        if exchange.cached_tokens not in (None, tokens.device + tokens.host):
-            return None
-        return Attribution(tokens.device, tokens.host, tokens.computed, "counters")
+        return tokens if exchange.cached_tokens in (None, tokens.device + tokens.host) else None
 
     def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float], failed: bool) -> PassTotals:
         """What the pass made the counters grow by. One that ``failed`` in part may have counts of half a request, which is no fault."""

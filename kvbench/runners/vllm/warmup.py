@@ -9,7 +9,7 @@ from kvbench.runners.base import ClosedLoop, ListSource, Request
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.vllm.lmcache_status import await_stores, clear
+from kvbench.runners.vllm.lmcache import await_stores, clear
 from kvbench.runs.records import RequestKey
 from kvbench.workloads.draws import Draws
 
@@ -46,11 +46,7 @@ def warm_up(client: Client, purpose: str, vocab: int, prompt_tokens: int, concur
 
 
 def empty(http: httpx.Client, url: str, lmcache_url: str | None) -> None:
-    """Empty the caches of a server and of the LMCache server beside it, and see that they are.
-
-    Raises:
-        RunFailed: one cannot be emptied.
-    """
+    """Empty the caches of a server and of the LMCache server beside it, and see that they are; ``RunFailed`` where one is not."""
     if lmcache_url is not None:
         await_stores(http, lmcache_url, STORES_S)
     KIND.reset(http, url)

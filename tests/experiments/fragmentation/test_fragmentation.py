@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from kvbench.cli.main import main
+from kvbench.experiments.at_once.workload import AtOnce
+from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.fragmentation.metrics import FragmentationRow, Shares, shares_of
 from kvbench.experiments.fragmentation.options import FragmentationOptions
-from kvbench.experiments.fragmentation.workload import Fragmentation, make_fragmentation
+from kvbench.experiments.fragmentation.workload import make_workload
 from kvbench.reports.formats import terminal
 from kvbench.reports.formats.csv import to_csv
 from kvbench.reports.formats.json import to_json
+from kvbench.runners.base import DeviceCapacity
 from kvbench.runs.run_folder import Run, read_events, read_run
 from kvbench.summary.summary import Summary, summarise
 
@@ -40,8 +43,9 @@ def by_arm(summary: Summary) -> dict[str, FragmentationRow]:
     return {row.arm: row for row in summary.rows["fragmentation"]}
 
 
-def workload(**options: Any) -> Fragmentation:
-    return make_fragmentation(FragmentationOptions(experiment="fragmentation", **options), 100)
+def workload(**options: Any) -> AtOnce:
+    facts = RunnerFacts(100, Path("none"), DeviceCapacity(8192, 16))
+    return make_workload(FragmentationOptions(experiment="fragmentation", **options), facts)
 
 
 def test_every_arm_gives_every_request_the_same_tokens(default: tuple[Run, Summary]) -> None:
@@ -170,10 +174,11 @@ def test_where_no_request_waits_for_room_nothing_is_said_of_a_full_pool(tmp_path
 
 def test_lengths_are_drawn_from_the_distribution_and_cut_as_a_server_does() -> None:
     made = workload(prompt_tokens="uniform:1:200", output_tokens="uniform:1:200", max_length=128, requests=200, kv_tokens=4096)
-    lengths = [(len(prompt), output) for prompt, output in zip(made.prompts, made.outputs, strict=True)]
+    lengths = made.lengths
+    assert [len(prompt) for prompt in made.prompts] == [prompt for prompt, _ in lengths]
     assert max(prompt + output for prompt, output in lengths) == 128
     assert any(prompt == 127 and output == 1 for prompt, output in lengths)
-    assert 0 < made.cut == made.describe()["cut_requests"] < 200
+    assert 0 < made.describe()["cut_requests"] < 200
     assert len({prompt[0] for prompt in made.prompts}) == 100  # as many beginnings as token ids
     again = workload(prompt_tokens="uniform:1:200", output_tokens="uniform:1:200", max_length=128, requests=200, kv_tokens=4096)
     assert again == made

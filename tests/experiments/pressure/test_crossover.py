@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from kvbench.cli.main import main
 from kvbench.drawing.layout import TERMINAL, WIDTH
-from kvbench.experiments.pressure import crossover_tables as report
 from kvbench.experiments.pressure.crossover import CrossoverRow, crossings, flops, read, rows
-from kvbench.experiments.pressure.crossover_plot import crossover_plots
+from kvbench.experiments.pressure.plots import crossover_plots
+from kvbench.experiments.pressure.reading import READING
 from kvbench.experiments.readings import view_of
 from kvbench.runners.engine.model.floors import layer_products, measure_floors
 from kvbench.runners.engine.model.model import load_model
@@ -79,7 +79,7 @@ def test_ram_and_a_simulated_link_are_named() -> None:
     assert "Device and host are both RAM here" in list(read([row(512, 2.0)]))[-1]
     assert list(read([row(512, 2.0, link="link simulated at 16 GB/s")]))[-1] == "Copies went over a link simulated at 16 GB/s."
     assert len(list(read([row(512, 2.0, device="cuda")]))) == 2
-    [(heading, table)] = report.tables([row(10**6, 2.0, link="link simulated at 16 GB/s")], TERMINAL)
+    [(heading, table)] = READING.joint_tables({"crossover": (row(10**6, 2.0, link="link simulated at 16 GB/s"),)}, TERMINAL)
     assert "link simulated at 16 GB/s" in heading
     assert max(map(len, [heading, *table.splitlines()])) <= WIDTH
     [plot] = crossover_plots([row(512, 0.5, link="link simulated at 16 GB/s"), row(1024, 2.0)])

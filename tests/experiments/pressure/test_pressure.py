@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.cli.main import main
+from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.pressure.metrics import PressureRow
 from kvbench.experiments.pressure.options import PressureOptions
-from kvbench.experiments.pressure.workload import Load, make_pressure
+from kvbench.experiments.pressure.workload import held_blocks, make_workload
 from kvbench.runners.base import ClosedLoop, DeviceCapacity
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.summary.summary import Summary, summarise
@@ -248,9 +249,13 @@ def config(**options: Any) -> PressureOptions:
     return PressureOptions(experiment="pressure", **options)
 
 
+def facts(vocab: int) -> RunnerFacts:
+    return RunnerFacts(vocab, Path("none"), POOL)
+
+
 def test_the_default_is_16_requests_of_128_and_128_all_at_once_on_half_of_what_they_need() -> None:
-    workload = make_pressure(config(), 1000, POOL)
-    assert set(workload.load.prompts) | set(workload.load.outputs) == {128}
+    workload = make_workload(config(), facts(1000))
+    assert set(workload.lengths) == {(128, 128)}
     assert workload.pace(workload.passes[0]) == ClosedLoop(16)
     assert {arm.name: (arm.device_tokens, arm.swap_tokens, arm.allocation) for arm in workload.arms} == {
         "ample": (4096, None, "on-demand"),
@@ -262,13 +267,13 @@ def test_the_default_is_16_requests_of_128_and_128_all_at_once_on_half_of_what_t
 
 
 def test_a_pace_that_was_asked_for_is_kept() -> None:
-    assert make_pressure(config(concurrency=4), 1000, POOL).pace(None) is None  # type: ignore[arg-type]  # the session's own
-    assert make_pressure(config(rate=2.0), 1000, POOL).pace(None) is None  # type: ignore[arg-type]
+    assert make_workload(config(concurrency=4), facts(1000)).pace(None) is None  # type: ignore[arg-type]  # the session's own
+    assert make_workload(config(rate=2.0), facts(1000)).pace(None) is None  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(60, 500))
 def test_requests_are_the_same_for_a_seed_and_share_no_first_token(seed: int, requests: int, vocab: int) -> None:
-    made = [make_pressure(config(seed=seed, requests=requests, prompt_tokens="uniform:1:9"), vocab, POOL) for _ in range(2)]
+    made = [make_workload(config(seed=seed, requests=requests, prompt_tokens="uniform:1:9"), facts(vocab)) for _ in range(2)]
     ours, again = ([(item.prompt, item.output_tokens, item.seed) for item in one.requests("swap", 0, one.passes[0])] for one in made)
     assert ours == again
     assert len({prompt[0] for prompt, _, _ in ours}) == requests
@@ -279,9 +284,8 @@ def test_requests_are_the_same_for_a_seed_and_share_no_first_token(seed: int, re
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200)), min_size=1, max_size=20), st.integers(1, 64))
 def test_the_ample_pool_holds_every_request_at_its_end_and_at_most_a_block_more(lengths: list[tuple[int, int]], block: int) -> None:
-    load = Load(tuple(prompt for prompt, _ in lengths), tuple(output for _, output in lengths))
     needed = [-(-(prompt + output - 1) // block) for prompt, output in lengths]
-    assert sum(needed) <= load.blocks(block) <= sum(needed) + len(needed)
+    assert sum(needed) <= held_blocks(lengths, block) <= sum(needed) + len(needed)
 
 
 def test_arms_differ_in_nothing_but_what_they_are_named_for(default: tuple[Run, Summary]) -> None:

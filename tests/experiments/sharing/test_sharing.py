@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from kvbench.cli.main import main
+from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.readings import view_of
 from kvbench.experiments.sharing.metrics import SharingRow, held_blocks
 from kvbench.experiments.sharing.options import SharingOptions
-from kvbench.experiments.sharing.workload import make_sharing
-from kvbench.runners.base import ClosedLoop
+from kvbench.experiments.sharing.workload import make_workload
+from kvbench.runners.base import ClosedLoop, DeviceCapacity
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.summary.summary import Summary, summarise
 from tests.folders import VOCAB
 
 Captured = pytest.CaptureFixture[str]
 LENGTHS = ["--requests", "3", "--prompt-tokens", "21", "--output-tokens", "14", "--n", "4", "--beams", "3"]
+FACTS = RunnerFacts(20, Path("none"), DeviceCapacity(640, 8))
 SIZES = [*LENGTHS, "--block-size", "8", "--kv-tokens", "640"]
 """Each prompt: 2 full blocks and 5 tokens; each answer at its end: 34 tokens with KV, in 5 blocks."""
 
@@ -269,7 +271,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, small_model: Path, capsys: 
 
 
 def test_prompts_are_all_different_and_the_same_in_every_arm_and_repeat() -> None:
-    workload = make_sharing(config(("requests", 5), ("prompt_tokens", 1), ("output_tokens", 3)), 20)
+    workload = make_workload(config(("requests", 5), ("prompt_tokens", 1), ("output_tokens", 3)), FACTS)
     passes = workload.passes
     assert [(plan.name, plan.index, plan.doc_ids) for plan in passes] == [("sampling", 0, [0, 1, 2, 3, 4]), ("beam", 1, [5, 6, 7, 8, 9])]
     requests = [request for plan in passes for request in workload.requests("copying", 0, plan)]
@@ -282,7 +284,7 @@ def test_prompts_are_all_different_and_the_same_in_every_arm_and_repeat() -> Non
 
 
 def test_what_the_manifest_says_of_the_workload() -> None:
-    workload = make_sharing(config(("requests", 2), ("prompt_tokens", 10), ("output_tokens", 3), ("n", 2), ("beams", 5)), 20)
+    workload = make_workload(config(("requests", 2), ("prompt_tokens", 10), ("output_tokens", 3), ("n", 2), ("beams", 5)), FACTS)
     assert workload.describe() == {
         "passes": ["sampling", "beam"],
         "requests_per_pass": 2,

@@ -12,10 +12,11 @@ import pytest
 from kvbench.analysis.prediction import compare
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
+from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.trace.options import TraceOptions
-from kvbench.experiments.trace.workload import TraceReplay, make_trace
+from kvbench.experiments.trace.workload import TraceReplay, make_workload
 from kvbench.reports.formats import markdown, terminal
-from kvbench.runners.base import OpenLoop, as_source
+from kvbench.runners.base import DeviceCapacity, OpenLoop, as_source
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
 from kvbench.session.watcher import Silent
@@ -27,6 +28,8 @@ from tests.traces import EXCERPT, hashed, write_trace
 
 BLOCK = 32
 """Tokens of a hash id in the made traces: two blocks of the pool's 16."""
+
+FACTS = RunnerFacts(VOCAB, Path("nowhere"), DeviceCapacity(224, 16))
 
 SIZES = {"kv_tokens": 224, "block_size": 16, "chunk_tokens": 32, "trace_block_size": BLOCK}
 Captured = pytest.CaptureFixture[str]
@@ -66,7 +69,7 @@ def replayed(measure: Callable[..., Run], made: Path) -> Run:
 
 def workload(trace: Path, **given: Any) -> TraceReplay:
     config = TraceOptions.model_validate({"experiment": "trace", "trace": trace, **SIZES, **given})
-    return make_trace(config, VOCAB, Path("nowhere"))
+    return make_workload(config, FACTS)
 
 
 def tokens_of(run: Run, arm: str) -> list[tuple[int, int, int]]:
@@ -110,7 +113,7 @@ def test_the_manifest_says_what_was_replayed(replayed: Run, made: Path) -> None:
 def test_a_manifest_runs_the_trace_again(replayed: Run, measure: Callable[..., Run], small_model: Path) -> None:
     config = loaded(replayed.path / "manifest.json", {})
     assert config.resolved() == replayed.manifest["config"]
-    again = make_trace(config, VOCAB, Path("nowhere"))
+    again = make_workload(config, FACTS)
     assert list(again.output_tokens) == [3, 2, 4, 1, 3]
     assert again.times_s is None
 

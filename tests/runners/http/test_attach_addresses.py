@@ -12,7 +12,7 @@ import pytest
 
 from kvbench.cli.main import main
 from kvbench.errors import RunFailed
-from kvbench.runners.http.admin_api import call, get_object, open_client
+from kvbench.runners.http.admin_api import call, call_for_object, open_client
 from kvbench.testing.fake_connection import FakeConnection
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
@@ -175,7 +175,7 @@ def test_errors_of_untimed_calls_mask_the_login() -> None:
     with httpx.Client(transport=httpx.MockTransport(answer)) as http:
         for url in ("http://u:geheim@nis@h/down", "http://u:geheim@h/missing", "http://u:geheim@h/list", "http://u:x#geheim@h:1/"):
             with pytest.raises(RunFailed) as caught:
-                get_object(http, url)
+                call_for_object(http, "GET", url)
             assert str(caught.value).startswith("http://***@h")
             assert "geheim" not in str(caught.value)
             assert "'x'" not in str(caught.value)

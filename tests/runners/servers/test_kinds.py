@@ -11,9 +11,9 @@ import pytest
 from kvbench.errors import RunFailed
 from kvbench.runners.base import Clock, ClosedLoop, DeviceCapacity, ListSource
 from kvbench.runners.http.client import Client
+from kvbench.runners.servers.counters import MetricNames, ServerMetric
 from kvbench.runners.servers.kinds.kind import KINDS, ServerKind, TokensByTier
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runs.records import RequestRecord
@@ -31,7 +31,7 @@ OTHER = replace(
     KIND,
     name="other",
     title="Other",
-    metrics=MetricNames({"prompts": ServerMetric("vllm:prompt_tokens_total")}, pool=lambda _: ReportedPool(8, 4, 32)),
+    metrics=MetricNames({"prompts": ServerMetric("vllm:prompt_tokens_total")}, pool=lambda _: DeviceCapacity(32, 8)),
     pool_metric="other:pool",
     tokens_by_tier=by_prompts,
     contradiction=lambda tokens, grown: None,

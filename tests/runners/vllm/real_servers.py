@@ -20,8 +20,8 @@ from kvbench.runners.servers.counters import difference
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.installation import find_python
-from kvbench.runners.vllm.lmcache_status import await_stores
-from kvbench.runners.vllm.tiny_model import shape_folder
+from kvbench.runners.vllm.lmcache import await_stores
+from kvbench.runners.vllm.model import shape_folder
 from kvbench.workloads.draws import Draws
 from tests.runners.servers.lives import MARK, all_gone
 

@@ -19,8 +19,8 @@ from kvbench.errors import KvbenchError, RunFailed, UsageError
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import Installation, inspect
-from kvbench.runners.vllm.metric_names import SOCKETS
 from kvbench.runners.vllm.options import ServerOptions
+from kvbench.runners.vllm.tiers import SOCKETS
 from tests.runners.servers.lives import MARK, all_gone, fake_python
 
 
@@ -56,7 +56,7 @@ def test_lmcache_comes_first_and_vllm_is_told_where_it_is(
         assert httpx.get(f"{servers.lmcache_url}/status", trust_env=False).is_success
         servers.check_alive()
         described = servers.describe()
-        assert servers.pid is not None
+        assert psutil.pid_exists(pid_of(servers))
     assert all_gone(mark, 0)
     vllm, lmcache = (tmp_path / f"{name}-cpu-r3.log" for name in ("server", "lmcache"))
     assert lmcache.stat().st_mtime <= vllm.stat().st_mtime
@@ -127,9 +127,14 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
+def pid_of(servers: ArmServers) -> int:
+    assert servers._vllm is not None
+    return servers._vllm.pid
+
+
 def sockets_of(servers: ArmServers) -> str | None:
     """Where vLLM was told to have its sockets."""
-    return psutil.Process(servers.pid).environ().get(SOCKETS)
+    return psutil.Process(pid_of(servers)).environ().get(SOCKETS)
 
 
 def test_vllms_sockets_have_a_folder_of_their_own_which_is_removed(

@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from kvbench.errors import RunFailed
-from kvbench.runners.servers.counters import Scrape, difference
+from kvbench.runners.base import DeviceCapacity
+from kvbench.runners.servers.counters import MetricNames, Scrape, difference
 from kvbench.runners.servers.counters import parse as parse_as
 from kvbench.runners.servers.kinds.kind import ServedModel, TokensByTier
 from kvbench.runners.servers.kinds.vllm import KIND, contradiction, served_model, tokens_by_tier
-from kvbench.runners.servers.metric_names import MetricNames, ReportedPool
-from kvbench.runners.vllm.metric_names import LMCACHE as LMCACHE_NAMES
+from kvbench.runners.vllm.lmcache import LMCACHE as LMCACHE_NAMES
 
 DATA = Path(__file__).parent / "data"
 VLLM = (DATA / "metrics-vllm-0.32.0.txt").read_text()
@@ -57,7 +57,7 @@ def test_every_counter_of_vllm() -> None:
 def test_gauges_capacity_and_the_start_of_the_process() -> None:
     seen = parse(VLLM)
     assert seen.gauges == {"running": 0, "waiting": 0, "kv_usage": 0}
-    assert seen.capacity == ReportedPool(block_size=32, blocks=96, tokens=3072)
+    assert seen.capacity == DeviceCapacity(tokens=96 * 32, block_size=32)
     assert seen.started == 1795997439.26
 
 
@@ -86,7 +86,7 @@ def test_what_a_server_does_not_have_is_unknown() -> None:
     assert parse('# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size="None",num_gpu_blocks="4"} 1\n').capacity is None
     assert parse(
         '# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size="16",num_gpu_blocks="4"} 1\n'
-    ).capacity == ReportedPool(16, 4, 64)
+    ).capacity == DeviceCapacity(64, 16)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])

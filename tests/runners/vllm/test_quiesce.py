@@ -16,7 +16,7 @@ from kvbench.cli.main import main
 from kvbench.errors import RunFailed
 from kvbench.runners.base import Clock, ClosedLoop, ListSource
 from kvbench.runners.http.client import Client, Patience
-from kvbench.runners.vllm import lmcache_status, quiesce, warmup
+from kvbench.runners.vllm import lmcache, quiesce, warmup
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.warmup import empty
@@ -38,7 +38,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lmcache_status, "POLL_S", 0.002)
+    monkeypatch.setattr(lmcache, "POLL_S", 0.002)
 
 
 class Driven:

@@ -31,8 +31,7 @@ from kvbench.runners.servers.counters import scrape
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.servers.log_reason import find_trouble
 from kvbench.runners.vllm.installation import find_python, inspect
-from kvbench.runners.vllm.lmcache_status import await_stores, clear
-from kvbench.runners.vllm.metric_names import LMCACHE
+from kvbench.runners.vllm.lmcache import LMCACHE, await_stores, clear
 from kvbench.runs.records import RequestKey
 from kvbench.runs.run_folder import CONTROLS, Run, control_folder, read_run
 from kvbench.summary.summary import summarise
@@ -114,7 +113,7 @@ def test_a_server_without_a_tier_counts_what_it_is_sent_and_can_be_emptied(serve
         assert Path(seen.root).is_dir()
         capacity = KIND.scrape(client, none.url).capacity
         assert capacity is not None
-        assert (capacity.block_size, capacity.blocks) == (32, 96)
+        assert (capacity.block_size, capacity.tokens) == (32, 96 * 32)
         for _ in range(2):
             counted, answers = none.read_all(client, documents, tokens)
             assert prompt_counters(counted) == (documents * tokens, 0, 0, documents * tokens)

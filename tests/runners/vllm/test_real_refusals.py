@@ -11,8 +11,8 @@ import pytest
 
 from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.installation import find_python, inspect
+from kvbench.runners.vllm.model import shape_folder
 from kvbench.runners.vllm.options import ServerOptions
-from kvbench.runners.vllm.tiny_model import shape_folder
 from kvbench.testing.fake_server import serving
 from tests.runners.servers.lives import MARK, all_gone
 from tests.runners.vllm.refused import BEYOND, CASES, LONGEST, NO_ROUTE, SCRIPT, Case, send

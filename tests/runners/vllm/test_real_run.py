@@ -23,8 +23,8 @@ from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.servers.kinds.vllm import KIND
 from kvbench.runners.servers.server import free_ports
 from kvbench.runners.vllm.installation import find_python, inspect
-from kvbench.runners.vllm.lmcache_status import clear
-from kvbench.runners.vllm.tiny_model import shape_folder
+from kvbench.runners.vllm.lmcache import clear
+from kvbench.runners.vllm.model import shape_folder
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import read_manifest, read_run
 from kvbench.session.watcher import Silent

@@ -31,12 +31,6 @@ class Choice(msgspec.Struct, frozen=True):
     token_ids: list[int] | None = None
     finish_reason: str | None = None
 
-    @property
-    def has_text(self) -> bool:
-        """Whether there is text of any kind, and so at least one token."""
-        delta = self.delta
-        return bool(self.text or (delta is not None and (delta.content or delta.reasoning or delta.reasoning_content)))
-
 
 class Chunk(msgspec.Struct, frozen=True):
     """The data of one event: a choice and perhaps the usage up to here, or only the usage at last, or an error."""
@@ -61,11 +55,7 @@ _decoder = msgspec.json.Decoder(Chunk)
 
 
 def read_chunk(data: bytes) -> Event:
-    """Read the data of an event.
-
-    Raises:
-        ValueError: not JSON, or not a chunk of a completion.
-    """
+    """Read the data of an event; ``ValueError`` where it is not JSON, or not a chunk of a completion."""
     chunk = _decoder.decode(data)
     failure = chunk.failure
     if chunk.choices is None and failure is None:
@@ -73,7 +63,9 @@ def read_chunk(data: bytes) -> Event:
     if not chunk.choices:
         return Event(usage=chunk.usage, failure=failure)
     choice = chunk.choices[0]
-    return Event(True, bool(choice.text) or choice.has_text, choice.token_ids, chunk.usage, failure)  # most have text
+    delta = choice.delta
+    has_text = bool(choice.text or (delta is not None and (delta.content or delta.reasoning or delta.reasoning_content)))
+    return Event(True, has_text, choice.token_ids, chunk.usage, failure)
 
 
 def error_message(error: Any) -> str:

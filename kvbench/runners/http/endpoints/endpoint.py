@@ -50,13 +50,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 class Endpoint(Protocol):
     """One way to ask a server for tokens. It keeps nothing between two calls."""
 
-    @property
-    def name(self) -> str:
-        """One word."""
+    name: str
+    """One word."""
 
-    @property
-    def path(self) -> str:
-        """Where requests go, from the server's address on: ``/v1/completions``."""
+    path: str
+    """Where requests go, from the server's address on: ``/v1/completions``."""
 
     def encode(self, request: Request, model: str, ids: bool, cache_salt: str | None) -> bytes:
         """The body that asks for a stream of exactly ``output_tokens`` tokens, and for counts of them.
@@ -83,11 +81,7 @@ ENDPOINTS: Registry[Endpoint] = Registry("kvbench.runners.http.endpoints", "ENDP
 
 
 def find_endpoint(name: str) -> Endpoint:
-    """The endpoint of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The endpoint of this name; ``UsageError`` where there is none."""
     known = ENDPOINTS.all()
     if name not in known:
         raise UsageError(f"--endpoint {name}: there is none of this name; there are {', '.join(sorted(known))}")

@@ -11,8 +11,7 @@ from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
 from kvbench.registry.registry import Registry
 from kvbench.runners.base import DeviceCapacity
-from kvbench.runners.servers.counters import Scrape, scrape
-from kvbench.runners.servers.metric_names import MetricNames
+from kvbench.runners.servers.counters import MetricNames, Scrape, scrape
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +75,12 @@ class ServerKind:
         return scrape(client, url, self.metrics)
 
     def read_pool(self, http: httpx.Client, url: str) -> DeviceCapacity:
-        """The pool that a server reports.
-
-        Raises:
-            RunFailed: it does not say.
-        """
+        """The pool that a server reports; ``RunFailed`` where it does not say."""
         found = self.scrape(http, url).capacity
         if found is None:
             place = f"{mask_login(url)}/metrics"
             raise RunFailed(f"{place} does not tell the size of the pool ({self.pool_metric}); is this a {self.title} server?")
-        return DeviceCapacity(found.blocks * found.block_size, found.block_size)
+        return found
 
 
 KINDS: Registry[ServerKind] = Registry("kvbench.runners.servers.kinds", "KIND")

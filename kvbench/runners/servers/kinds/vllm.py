@@ -3,57 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import httpx
 from prometheus_client.samples import Sample
 
 from kvbench.config.secrets import mask_login
 from kvbench.errors import RunFailed
-from kvbench.runners.http.admin_api import get_object, post_object
+from kvbench.runners.base import DeviceCapacity
+from kvbench.runners.http.admin_api import call_for_object
+from kvbench.runners.servers.counters import MetricNames, ServerMetric
 from kvbench.runners.servers.kinds.kind import ServedModel, ServerKind, TokensByTier
-from kvbench.runners.servers.metric_names import MetricNames, ReportedPool, ServerMetric
-
-VLLM_COUNTERS = MappingProxyType(
-    {
-        "prefix_queries": ServerMetric("vllm:prefix_cache_queries_total"),
-        "prefix_hits": ServerMetric("vllm:prefix_cache_hits_total"),
-        "external_queries": ServerMetric("vllm:external_prefix_cache_queries_total"),
-        "external_hits": ServerMetric("vllm:external_prefix_cache_hits_total"),
-        "prompt_tokens": ServerMetric("vllm:prompt_tokens_total"),
-        "prompt_tokens_computed": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_compute"),
-        "prompt_tokens_device": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_cache_hit"),
-        "prompt_tokens_external": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer"),
-        "cached_tokens": ServerMetric("vllm:prompt_tokens_cached_total"),
-        "cached_tokens_device": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "device"),
-        "cached_tokens_host": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "host"),
-        "cached_tokens_disk": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "disk"),
-        "cached_tokens_p2p": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "p2p"),
-        "cached_tokens_unspecified": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "external_unspecified"),
-        "output_tokens": ServerMetric("vllm:generation_tokens_total"),
-        "preemptions": ServerMetric("vllm:num_preemptions_total"),
-        "finished": ServerMetric("vllm:request_success_total"),
-        "finished_length": ServerMetric("vllm:request_success_total", "finished_reason", "length"),
-        "finished_stop": ServerMetric("vllm:request_success_total", "finished_reason", "stop"),
-        "finished_abort": ServerMetric("vllm:request_success_total", "finished_reason", "abort"),
-        "finished_error": ServerMetric("vllm:request_success_total", "finished_reason", "error"),
-    }
-)
-"""Counters of a vLLM server, in tokens or requests.
-
-``prefix_*`` and ``external_*`` count tokens asked of the device's prefix cache and of the tier behind it, each request once, when it is
-first scheduled. A tier is asked for what the device did not have. ``cached_tokens_host`` and the like name the tier only for connectors
-that say it; LMCache's tokens are ``cached_tokens_unspecified`` in vLLM 0.32.
-"""
-
-VLLM_GAUGES = MappingProxyType(
-    {
-        "running": ServerMetric("vllm:num_requests_running"),
-        "waiting": ServerMetric("vllm:num_requests_waiting"),
-        "kv_usage": ServerMetric("vllm:kv_cache_usage_perc"),
-    }
-)
-"""Requests running and waiting; share of the pool in use, 0 to 1."""
 
 CACHE_CONFIG = "vllm:cache_config_info"
 """A gauge whose labels are the cache's configuration."""
@@ -90,18 +49,14 @@ def was_alone(grown: Mapping[str, int], prompt_tokens: int) -> bool:
 
 
 def served_model(client: httpx.Client, url: str) -> ServedModel:
-    """The model that the server serves, and its version.
-
-    Raises:
-        RunFailed: it does not answer, or serves no model.
-    """
+    """The model that the server serves, and its version; ``RunFailed`` where it does not answer, or serves no model."""
     try:
-        model = get_object(client, f"{url}/v1/models")["data"][0]
+        model = call_for_object(client, "GET", f"{url}/v1/models")["data"][0]
         name = str(model["id"])
     except (LookupError, TypeError):
         raise RunFailed(f"{mask_login(url)}/v1/models names no model; is this a vLLM server?") from None
     try:
-        version = get_object(client, f"{url}/version")["version"]
+        version = call_for_object(client, "GET", f"{url}/version")["version"]
     except (RunFailed, LookupError):
         version = None
     root, longest = model.get("root"), model.get("max_model_len")  # other servers than vLLM may mean something else by them
@@ -120,7 +75,7 @@ def reset_prefix_cache(client: httpx.Client, url: str) -> None:
         RunFailed: it refused, which it says in a 200 too; or it was not started with ``VLLM_SERVER_DEV_MODE=1``.
     """
     try:
-        answer = post_object(client, f"{url}/reset_prefix_cache")
+        answer = call_for_object(client, "POST", f"{url}/reset_prefix_cache")
     except RunFailed as error:
         if "answered 404" not in str(error):
             raise
@@ -129,21 +84,58 @@ def reset_prefix_cache(client: httpx.Client, url: str) -> None:
         raise RunFailed(f"{url}/reset_prefix_cache: the cache was not reset; blocks are still held: wait for requests in flight")
 
 
-def _pool(samples: Sequence[Sample]) -> ReportedPool | None:
+def _pool(samples: Sequence[Sample]) -> DeviceCapacity | None:
     labels = next((sample.labels for sample in samples if sample.name == CACHE_CONFIG), {})
     try:
         block_size, blocks = int(labels["block_size"]), int(labels["num_gpu_blocks"])
     except (KeyError, ValueError):
         return None
-    tokens = labels.get("kv_cache_size_tokens", "")
-    return ReportedPool(block_size, blocks, int(tokens) if tokens.isdigit() else blocks * block_size)
+    return DeviceCapacity(blocks * block_size, block_size)
 
+
+NAMES = MetricNames(
+    {
+        "prefix_queries": ServerMetric("vllm:prefix_cache_queries_total"),
+        "prefix_hits": ServerMetric("vllm:prefix_cache_hits_total"),
+        "external_queries": ServerMetric("vllm:external_prefix_cache_queries_total"),
+        "external_hits": ServerMetric("vllm:external_prefix_cache_hits_total"),
+        "prompt_tokens": ServerMetric("vllm:prompt_tokens_total"),
+        "prompt_tokens_computed": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_compute"),
+        "prompt_tokens_device": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "local_cache_hit"),
+        "prompt_tokens_external": ServerMetric("vllm:prompt_tokens_by_source_total", "source", "external_kv_transfer"),
+        "cached_tokens": ServerMetric("vllm:prompt_tokens_cached_total"),
+        "cached_tokens_device": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "device"),
+        "cached_tokens_host": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "host"),
+        "cached_tokens_disk": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "disk"),
+        "cached_tokens_p2p": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "p2p"),
+        "cached_tokens_unspecified": ServerMetric("vllm:prompt_tokens_cached_by_source_total", "source", "external_unspecified"),
+        "output_tokens": ServerMetric("vllm:generation_tokens_total"),
+        "preemptions": ServerMetric("vllm:num_preemptions_total"),
+        "finished": ServerMetric("vllm:request_success_total"),
+        "finished_length": ServerMetric("vllm:request_success_total", "finished_reason", "length"),
+        "finished_stop": ServerMetric("vllm:request_success_total", "finished_reason", "stop"),
+        "finished_abort": ServerMetric("vllm:request_success_total", "finished_reason", "abort"),
+        "finished_error": ServerMetric("vllm:request_success_total", "finished_reason", "error"),
+    },
+    {
+        "running": ServerMetric("vllm:num_requests_running"),
+        "waiting": ServerMetric("vllm:num_requests_waiting"),
+        "kv_usage": ServerMetric("vllm:kv_cache_usage_perc"),
+    },
+    _pool,
+)
+"""Counters of a vLLM server, in tokens or requests; requests running and waiting, and the share of the pool in use, 0 to 1.
+
+``prefix_*`` and ``external_*`` count tokens asked of the device's prefix cache and of the tier behind it, each request once, when it is
+first scheduled. A tier is asked for what the device did not have. ``cached_tokens_host`` and the like name the tier only for connectors
+that say it; LMCache's tokens are ``cached_tokens_unspecified`` in vLLM 0.32.
+"""
 
 KIND = ServerKind(
     name="vllm",
     title="vLLM",
     known="0.32",
-    metrics=MetricNames(VLLM_COUNTERS, VLLM_GAUGES, _pool),
+    metrics=NAMES,
     pool_metric=CACHE_CONFIG,
     served_model=served_model,
     reset=reset_prefix_cache,

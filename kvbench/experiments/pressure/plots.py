@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from kvbench.drawing.plots import BLUE, WIDTH, Plot
-from kvbench.drawing.themed import drawn, theme
+from kvbench.drawing.plots import BLUE, WIDTH, Plot, drawn, theme
 from kvbench.experiments.pressure.crossover import CrossoverRow, read
 
 RECOMPUTE = "#c2611f"
@@ -18,10 +17,9 @@ def crossover_plots(rows: Sequence[CrossoverRow]) -> tuple[Plot, ...]:
     known = sorted((row for row in rows if row.ratio is not None), key=lambda row: row.context)
     if len(known) < 2:
         return ()
-    over = "" if known[0].link is None else f" ({known[0].link})"
-    title, description = f"Recompute against restore, to the next token{over}", " ".join(read(rows))
+    title = "Recompute against restore, to the next token" + ("" if known[0].link is None else f" ({known[0].link})")
     with theme():
-        return (drawn("crossover", title, description, _figure(known)),)
+        return (drawn("crossover", title, " ".join(read(rows)), _figure(known)),)
 
 
 def _figure(rows: Sequence[CrossoverRow]) -> Figure:

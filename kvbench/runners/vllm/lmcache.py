@@ -1,4 +1,4 @@
-"""An LMCache server's own status, and its reset: whether stores have landed, and a tier that starts from nothing."""
+"""An LMCache server: what it calls what it counts, whether its stores have landed, and a tier that starts from nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,29 @@ from typing import Any
 import httpx
 
 from kvbench.errors import RunFailed
-from kvbench.runners.http.admin_api import get_object, post_object
+from kvbench.runners.http.admin_api import call_for_object
+from kvbench.runners.servers.counters import MetricNames, ServerMetric
+
+KNOWN_LMCACHE = "0.5"
+"""The version that the names here and in :mod:`kvbench.runners.vllm.tiers` were read from and tested with (0.5.6)."""
+
+LMCACHE = MetricNames(
+    {
+        "lmcache_lookups": ServerMetric("lmcache_mp_lookups_requests_total"),
+        "lmcache_asked_tokens": ServerMetric("lmcache_mp_lookup_requested_tokens_total"),
+        "lmcache_hit_tokens": ServerMetric("lmcache_mp_lookup_hit_tokens_total"),
+        "lmcache_hit_tokens_l1": ServerMetric("lmcache_mp_lookup_hit_l1_tokens_total"),
+        "lmcache_hit_tokens_l2": ServerMetric("lmcache_mp_lookup_hit_l2_tokens_total"),
+        "lmcache_chunks_written": ServerMetric("lmcache_mp_l1_write_chunks_total"),
+        "lmcache_chunks_read": ServerMetric("lmcache_mp_l1_read_chunks_total"),
+        "lmcache_chunks_evicted": ServerMetric("lmcache_mp_l1_evicted_chunks_total"),
+    }
+)
+"""Counters of an LMCache server (multi-process mode), on its HTTP port's ``/metrics``.
+
+Its hits include what the device held as well, as it is asked for the whole prompt: vLLM's ``external_hits`` is what was really loaded.
+A counter appears when it first counts, and LMCache publishes them from a queue: read them when :attr:`LMCacheStatus.quiet` holds.
+"""
 
 POLL_S = 0.05
 
@@ -18,12 +40,10 @@ POLL_S = 0.05
 class LMCacheStatus:
     """What ``GET /status`` says, summed over the server's first tiers."""
 
-    healthy: bool
     chunks: int
     """Objects in the first tier: a chunk each, for each rank of the model."""
 
     used_bytes: int
-    capacity_bytes: int
     writing: int
     """Objects being written to the first tier."""
 
@@ -43,21 +63,15 @@ class LMCacheStatus:
 
 
 def read_status(client: httpx.Client, url: str) -> LMCacheStatus:
-    """The status of an LMCache server (``url``: its HTTP port).
-
-    Raises:
-        RunFailed: it does not answer, or not as LMCache 0.5 does.
-    """
+    """The status of an LMCache server at its HTTP port; ``RunFailed`` where it does not answer, or not as LMCache 0.5 does."""
     try:
-        status: dict[str, Any] = get_object(client, f"{url}/status")
+        status: dict[str, Any] = call_for_object(client, "GET", f"{url}/status")
         storage = status["storage_manager"]
         tiers, stores = list(storage["l1_managers"].values()), list(storage["store_controllers"].values())
         prefetch = storage["prefetch_controller"]
         return LMCacheStatus(
-            healthy=bool(status["is_healthy"]),
             chunks=sum(tier["total_object_count"] - tier["staging_object_count"] for tier in tiers),
             used_bytes=sum(tier["memory_used_bytes"] for tier in tiers),
-            capacity_bytes=sum(tier["memory_configured_bytes"] for tier in tiers),
             writing=sum(tier["write_locked_count"] + tier["staging_object_count"] for tier in tiers),
             storing=sum(store["pending_keys_count"] + store["in_flight_task_count"] for store in stores),
             loading=sum(tier["read_locked_count"] for tier in tiers)
@@ -93,12 +107,8 @@ def await_stores(client: httpx.Client, url: str, timeout_s: float, chunks: int |
 
 
 def clear(client: httpx.Client, url: str) -> None:
-    """Empty an LMCache server's first tier. A second tier keeps what it has: LMCache 0.5 cannot clear it.
-
-    Raises:
-        RunFailed: it refused, or objects are left.
-    """
-    answer = post_object(client, f"{url}/cache/clear")
+    """Empty an LMCache server's first tier (0.5 cannot clear a second one); ``RunFailed``: it refused, or objects are left."""
+    answer = call_for_object(client, "POST", f"{url}/cache/clear")
     if answer.get("status") != "ok":
         raise RunFailed(f"{url}/cache/clear did not clear ({answer})")
     left = read_status(client, url).chunks

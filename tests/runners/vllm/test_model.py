@@ -11,9 +11,8 @@ import pytest
 
 from kvbench.errors import RunFailed, UsageError
 from kvbench.models.shapes import SHAPES
-from kvbench.runners.vllm import tiny_model
-from kvbench.runners.vllm.model_facts import read_facts
-from kvbench.runners.vllm.tiny_model import cache_folder, resolve_model, shape_folder
+from kvbench.runners.vllm import model
+from kvbench.runners.vllm.model import cache_folder, read_facts, resolve_model, shape_folder
 
 PYTHON = Path(sys.executable)
 
@@ -77,8 +76,8 @@ def test_another_shape_is_another_folder(folder: Path, cache: Path, monkeypatch:
 def test_two_at_once_leave_one_whole_folder(tmp_path: Path) -> None:
     writer = tmp_path / "writer.py"
     writer.write_text("import sys; from pathlib import Path; [(Path(sys.argv[1]) / str(n)).touch() for n in range(200)]; print('{}')")
-    code = "import sys; from pathlib import Path; from kvbench.runners.vllm import tiny_model; tiny_model.WRITER = Path(sys.argv[2]); "
-    code += "print(tiny_model.shape_folder('tiny', Path(sys.executable), Path(sys.argv[1])))"
+    code = "import sys; from pathlib import Path; from kvbench.runners.vllm import model; model.WRITER = Path(sys.argv[2]); "
+    code += "print(model.shape_folder('tiny', Path(sys.executable), Path(sys.argv[1])))"
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), str(writer)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     folders = {process.communicate()[0].strip() for process in both}
@@ -90,7 +89,7 @@ def test_two_at_once_leave_one_whole_folder(tmp_path: Path) -> None:
 def test_a_writer_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "writer.py"
     script.write_text("import sys, pathlib; (pathlib.Path(sys.argv[1]) / 'half').touch(); raise ModuleNotFoundError('No module named x')")
-    monkeypatch.setattr(tiny_model, "WRITER", script)
+    monkeypatch.setattr(model, "WRITER", script)
     with pytest.raises(RunFailed, match="ModuleNotFoundError: No module named x"):
         shape_folder("tiny", PYTHON, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -111,7 +110,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_vllm_is_told(folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny_model, "cache_folder", lambda: cache)
+    monkeypatch.setattr(model, "cache_folder", lambda: cache)
     assert resolve_model("tiny", PYTHON) == str(folder)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()

@@ -28,7 +28,7 @@ from kvbench.runners.engine.model.model import Model, load_model
 from kvbench.runs.machine import describe_machine
 from kvbench.runs.run_folder import read_run
 from kvbench.session.session import run
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary.summary import summarise
 from kvbench.workloads.draws import Draws
 
@@ -67,7 +67,7 @@ def cyclic(shape: str, device: str) -> dict[str, Any]:
     """The default experiment on this shape, with a host tier that holds the work; the summary and its printed table."""
     config = load_config(None, {"model": shape, "device": device, "kv_tokens": POOL})
     with tempfile.TemporaryDirectory() as folder:
-        finished = run(config, Path(folder) / "run", Silent(), ["benchmarks/gpu.py"])
+        finished = run(config, Path(folder) / "run", Watcher(), ["benchmarks/gpu.py"])
         summary = summarise(read_run(finished.path))
     print(terminal.render(summary))
     return {"summary": summary.to_json(), "reasons": finished.reasons}

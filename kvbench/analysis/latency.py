@@ -1,4 +1,4 @@
-"""Latency: which requests have one, how long a pass took, and in open loops the latency from when a request should have been sent.
+"""Latency: which requests have one, and in open loops the latency from when a request should have been sent.
 
 Failed requests are never in it.
 """
@@ -7,27 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import median
 
 import pandas as pd
 
 from kvbench.analysis.run_view import RunView
 from kvbench.analysis.statistics import Statistics, statistics
-from kvbench.runs.run_folder import Run
 
 
 def timed(frame: pd.DataFrame) -> pd.DataFrame:
     """The requests that have a latency: not failed, and with a first token."""
     return frame[~frame["failed"] & frame["ttft_ms"].notna()]
-
-
-def pass_seconds(run: Run) -> dict[tuple[str, int], float]:
-    """Pass time by arm and pass index: first send to last token, in seconds; the median over repeats."""
-    walls: dict[tuple[str, int], list[float]] = {}
-    for line in run.passes:
-        if line["wall_s"] is not None:
-            walls.setdefault((line["arm"], line["pass_index"]), []).append(line["wall_s"])
-    return {key: median(values) for key, values in walls.items()}
 
 
 @dataclass(frozen=True, slots=True)

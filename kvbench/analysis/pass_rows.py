@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from kvbench.analysis import noise
-from kvbench.analysis.latency import pass_seconds, timed
+from kvbench.analysis.latency import timed
 from kvbench.analysis.prediction import Foreseen, foreseen
 from kvbench.analysis.request_table import counted_in_pass, tokens_of_pass
 from kvbench.analysis.run_view import RunView
@@ -60,7 +60,6 @@ def pass_rows(view: RunView, outliers: Mapping[tuple[str, int], int], added: Mea
         outliers: how many each arm and pass has.
         added: measures what was added (:func:`kvbench.metrics.registry.of_pass`).
     """
-    seconds = pass_seconds(view.run)
     names = {int(line["pass_index"]): str(line["pass"]) for line in view.requests}
     baseline = view.info.baseline or ""
     for arm in view.arms:
@@ -84,7 +83,7 @@ def pass_rows(view: RunView, outliers: Mapping[tuple[str, int], int], added: Mea
                 failed=int(requests["failed"].sum()),
                 ttft_ms=statistics(timed(requests)["ttft_ms"]),
                 speedup=Speedup(p50=1.0, mean=1.0) if itself else speedup(base, requests),
-                pass_s=seconds.get((arm, index)),
+                pass_s=view.pass_seconds(arm, index),
                 tier=view.has_tier(arm),
                 prompt=tokens.prompt,
                 device=tokens.device,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -24,35 +26,32 @@ PassKey = tuple[str, int, int]
 """Arm, repeat and pass index."""
 
 
-class RunView:
+class RunView(ABC):
     """What is known of one run. Parts are computed when they are first asked for, and shared by all who ask.
 
     ``requests``: a line for each request that ended; ``passes``: for each arm, repeat and pass that was finished; ``arms``: their names,
     the baseline first.
     """
 
-    def __init__(self, run: Run, judges_tiers: bool = True, make_rows: Callable[[RunView], Rows] | None = None) -> None:
-        """A view of ``run``.
-
-        Args:
-            judges_tiers: the arms are tiers, so that hits, first reads and speedups speak of them.
-            make_rows: the rows of the run's experiment.
-        """
+    def __init__(self, run: Run) -> None:
         self.run, self.path, self.info = run, run.path, RunInfo(run.manifest)
         self.requests: Sequence[Line] = run.requests
         self.passes: Sequence[Line] = run.passes
         self.arms = self.info.arms
-        self.judges_tiers = judges_tiers
-        self._make_rows = make_rows
+
+    @property
+    @abstractmethod
+    def judges_tiers(self) -> bool:
+        """Whether the arms are tiers, so that hits, first reads and speedups speak of them."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> Rows:
+        """The rows of the run's experiment."""
 
     def has_tier(self, arm: str) -> bool:
         """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""
         return self.judges_tiers and arm != "none"
-
-    @cached_property
-    def rows(self) -> Rows:
-        """The rows of the run's experiment."""
-        return {} if self._make_rows is None else self._make_rows(self)
 
     @cached_property
     def labels(self) -> dict[int, str]:
@@ -63,6 +62,11 @@ class RunView:
     def by_arm(self) -> dict[str, list[Line]]:
         """The request lines of each arm."""
         return {arm: [line for line in self.requests if line["arm"] == arm] for arm in self.arms}
+
+    def pass_seconds(self, arm: str, pass_index: int) -> float | None:
+        """Pass time: first send to last token, in seconds; the median over repeats. ``None``: no repeat has one."""
+        walls = [line["wall_s"] for line in self.finished(arm, pass_index) if line["wall_s"] is not None]
+        return median(walls) if walls else None
 
     def finished(self, arm: str, pass_index: int | None = None) -> list[Line]:
         """The lines of an arm's finished passes, or of one of them, a line a repeat."""
@@ -81,10 +85,15 @@ class RunView:
             return None
 
     @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The requests, a row each (:func:`kvbench.analysis.request_table.request_frame`)."""
+        return request_frame(self.run)
+
+    @cached_property
     def table(self) -> pd.DataFrame:
-        """The requests, a row each, with what was predicted of them (:func:`kvbench.analysis.prediction.with_prediction`)."""
+        """The same with what was predicted of each request (:func:`kvbench.analysis.prediction.with_prediction`)."""
         rates = None if self.rates is None else Rates(*(self.rates[name] for name in ("prefill", "restore", "overhead_ms")))
-        return with_prediction(request_frame(self.run), self.run, rates)
+        return with_prediction(self.frame, self.run, rates)
 
     @cached_property
     def by_pass(self) -> dict[tuple[str, int], pd.DataFrame]:

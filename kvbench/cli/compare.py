@@ -71,12 +71,13 @@ def compare(
     from kvbench.comparison import compare as analysis
     from kvbench.reports import comparison as report
     from kvbench.reports import junit
+    from kvbench.reports.formats.json import to_json
 
     comparison = analysis.compare(base, new, min_effect=_share(min_effect), allow=allow or (), fail_on=fail_on or ())
     if format == "github":
         _to_github(comparison, file)
     else:
-        render = {"terminal": report.to_terminal, "markdown": report.to_markdown, "json": report.to_json, "junit": junit.render}[format]
+        render = {"terminal": report.to_terminal, "markdown": report.to_markdown, "json": to_json, "junit": junit.render}[format]
         _write(render(comparison), file)
     if comparison.untrusted:
         raise Untrusted(f"{report.headline(comparison)[:-1]}; measure again, or compare all the same: --allow {analysis.STATUS}")

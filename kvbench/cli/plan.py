@@ -13,6 +13,7 @@ from kvbench.cli.commands import build_command
 from kvbench.cli.options import only_given, with_options
 from kvbench.config.settings import load
 from kvbench.planning.config import PlanConfig
+from kvbench.reports.formats.json import to_json
 
 EXAMPLE = "kvbench plan --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570000"
 
@@ -76,7 +77,7 @@ def _of_documents(config: PlanConfig, kind: str, plots: Path | None) -> str:
         from kvbench.reports.plan_plots import plan_plots
 
         output.save_all(plan_plots(made), plots)
-    return {"terminal": reports.terminal, "markdown": reports.markdown, "json": reports.to_json}[kind](made)
+    return {"terminal": reports.terminal, "markdown": reports.markdown, "json": to_json}[kind](made)
 
 
 def _of_trace(config: PlanConfig, kind: str, plots: Path | None) -> str:
@@ -85,7 +86,7 @@ def _of_trace(config: PlanConfig, kind: str, plots: Path | None) -> str:
 
     made = plan_trace(config)
     if plots is not None:
-        from kvbench.reports.trace_plots import trace_plots
+        from kvbench.reports.plan_plots import trace_plots
 
         output.save_all(trace_plots(made), plots)
-    return {"terminal": reports.terminal, "markdown": reports.markdown, "json": reports.to_json}[kind](made)
+    return {"terminal": reports.terminal, "markdown": reports.markdown, "json": to_json}[kind](made)

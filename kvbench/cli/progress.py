@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kvbench.runs.records import RequestRecord
-from kvbench.session.watcher import Silent, Watcher
+from kvbench.session.watcher import Watcher
 
 
 def watcher(quiet: bool) -> Watcher:
     """A progress bar where somebody can see one: not with ``--quiet``, and not where stderr is no terminal."""
-    return Silent() if quiet or not sys.stderr.isatty() else ProgressBar(Console(stderr=True))
+    return Watcher() if quiet or not sys.stderr.isatty() else ProgressBar(Console(stderr=True))
 
 
-class ProgressBar:
+class ProgressBar(Watcher):
     """A watcher that draws a bar. No thread refreshes it: one that woke up during a request would be in its time."""
 
     def __init__(self, console: Console) -> None:

@@ -128,10 +128,10 @@ def report(
 
 def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool) -> RunReport:
     """What a format gets of a run."""
-    from kvbench.experiments.readings import view_of
+    from kvbench.experiments.readings import ExperimentView
     from kvbench.summary.summary import summary_of
 
-    view = view_of(run)
+    view = ExperimentView(run)
     return RunReport(summary_of(view, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page), view)
 
 

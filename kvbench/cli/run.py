@@ -176,7 +176,7 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
     from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
-    output.write((json if as_json else terminal).render_several(RunsReport(side)))
+    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)))
     if failed := list(told(side)):
         count = f"{len(failed)} of {len(side.runs)} points could not be done"
         raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")

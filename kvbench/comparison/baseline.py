@@ -6,38 +6,54 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pydantic import ConfigDict, Field, GetPydanticSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
-from kvbench.analysis.latency import pass_seconds, timed
-from kvbench.analysis.request_table import pass_labels, request_frame
-from kvbench.analysis.run_view import RunView
+from kvbench.analysis.latency import timed
 from kvbench.analysis.statistics import Statistics, statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.metrics.metric import PassRequests, total
 from kvbench.metrics.registry import metrics, of_repeat
 from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
-Tokens = npt.NDArray[np.int64]
+_GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
+
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+_Groups = list[tuple[Annotated[int, Field(ge=1, le=10**7)], _Count, _Count, _Count]]
+"""How a file has the tokens of a pass's requests: how many equal ones follow each other, and the tokens of each by tier."""
+
+
+def _expanded(groups: _Groups) -> npt.NDArray[np.int64]:
+    rows = np.asarray(groups, dtype=np.int64).reshape(-1, 1 + len(TIERS))
+    return np.repeat(rows[:, 1:], rows[:, 0], axis=0)
+
+
+Tokens = Annotated[
+    npt.NDArray[np.int64],
+    GetPydanticSchema(lambda _, handler: no_info_after_validator_function(_expanded, handler.generate_schema(_Groups))),
+]
+"""A row a request of a pass, its tokens by tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One pass of one arm: the repeats that finished it, run by run in order, and statistics over all of them.
 
-    ``requests`` has a row a request of the pass, its device, host and computed tokens; ``None`` unless they are known and the same in
-    all repeats. ``tier``: whether the arm has a tier beside the device pool (:meth:`kvbench.analysis.run_view.RunView.has_tier`).
+    ``requests``: ``None`` unless they are known and the same in all repeats. ``tier``: whether the arm has a tier beside the device pool
+    (:meth:`kvbench.analysis.run_view.RunView.has_tier`).
     """
 
     arm: str
-    pass_label: str
+    pass_label: Annotated[str, Field(alias="pass")]
     pass_index: int
     ttft_ms: Statistics
     pass_s: float | None
@@ -48,10 +64,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a comparison knows of one side.
+    """What a comparison knows of one side, each field of the type that it must have in a file, which people edit and merge.
 
     ``source`` is where it was read from; the rest as :mod:`kvbench.comparison.baseline_file` says.
     """
+
+    __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
 
     source: str
     kvbench: str | None
@@ -59,11 +77,11 @@ class Baseline:
     status: str
     reasons: tuple[str, ...]
     exact: bool
-    subject: Mapping[str, Any]
-    machine: Mapping[str, Any]
-    software: Mapping[str, Any]
+    subject: dict[str, Any]
+    machine: dict[str, Any]
+    software: dict[str, Any]
     cells: tuple[Cell, ...]
-    runs: int = 1
+    runs: Annotated[int, Field(ge=1)] = 1
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -77,29 +95,25 @@ def reduce(run: Run, *more: Run) -> Baseline:
     Raises:
         UsageError: the runs differ in what they measured, on what or with which versions, or in tokens that must come out the same.
     """
-    runs = (run, *more)
     for other in more:
         _refuse_another_setup(run, other)
-    manifests, view = [one.manifest for one in runs], view_of(run)
-    exact = view.info.concurrency == 1 and view.info.config.get("rate") is None
+    views = [ExperimentView(one) for one in (run, *more)]
+    manifests, info = [view.run.manifest for view in views], views[0].info
+    statuses = [view.info.status for view in views]
+    exact = info.concurrency == 1 and info.config.get("rate") is None
     return Baseline(
-        source=", ".join(str(one.path) for one in runs),
+        source=", ".join(str(view.path) for view in views),
         kvbench=run.manifest.get("kvbench"),
         created=max((str(manifest["created"]) for manifest in manifests if manifest.get("created")), default=None),
-        status=min((str(manifest.get("status")) for manifest in manifests), key=_gravity),
-        reasons=tuple(dict.fromkeys(reason for manifest in manifests for reason in manifest.get("reasons") or ())),
+        status=next((status for status in _GRAVEST_FIRST if status in statuses), statuses[0]),
+        reasons=tuple(dict.fromkeys(reason for view in views for reason in view.info.reasons)),
         exact=exact,
         subject=identity.subject(run.manifest),
         machine=identity.machine(run.manifest),
         software=identity.software(run.manifest),
-        cells=tuple(_cells([_Read.of(one) for one in runs], view, exact)),
-        runs=len(runs),
+        cells=tuple(_cells(views, exact)),
+        runs=len(views),
     )
-
-
-def _gravity(status: str) -> int:
-    order = ("invalid", "interrupted", "running", "complete")
-    return order.index(status) if status in order else len(order)
 
 
 def _refuse_another_setup(run: Run, other: Run) -> None:
@@ -111,50 +125,35 @@ def _refuse_another_setup(run: Run, other: Run) -> None:
             raise UsageError(f"{run.path} and {other.path} are no runs of one setup ({what}); a base of several is made of equal ones")
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What cells are made of: the requests of a run by arm and pass index, the lines of its passes by repeat, and their times."""
-
-    path: Path
-    requests: Mapping[Any, pd.DataFrame]
-    passes: Mapping[tuple[str, int], Mapping[int, Mapping[str, Any]]]
-    labels: Mapping[int, str]
-    seconds: Mapping[tuple[str, int], float]
-
-    @classmethod
-    def of(cls, run: Run) -> _Read:
-        passes: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {}
-        for line in run.passes:
-            passes.setdefault((line["arm"], line["pass_index"]), {})[line["repeat"]] = line
-        requests = dict(iter(request_frame(run).groupby(["arm", "pass_index"])))
-        return cls(run.path, requests, passes, pass_labels([*run.passes, *run.requests]), pass_seconds(run))
-
-    def finished(self, key: tuple[str, int]) -> pd.DataFrame:
-        """The requests of a pass, of the repeats that finished it."""
-        requests = self.requests[key]
-        return requests[requests["repeat"].isin(self.passes[key])]
-
-
-def _cells(runs: Sequence[_Read], view: RunView, exact: bool) -> Iterator[Cell]:
-    labels = {index: label for run in reversed(runs) for index, label in run.labels.items()}
-    for arm in view.arms:
+def _cells(views: Sequence[ExperimentView], exact: bool) -> Iterator[Cell]:
+    labels = {index: label for view in reversed(views) for index, label in view.labels.items()}
+    tables = [dict[Any, pd.DataFrame](iter(view.frame.groupby(["arm", "pass_index"]))) for view in views]
+    for arm in views[0].arms:
         for index in sorted(labels):
-            key = (arm, index)
-            finished = {number: run.finished(key) for number, run in enumerate(runs) if key in run.requests and key in run.passes}
+            finished: dict[int, pd.DataFrame] = {}  # by run, of the repeats that finished the pass
+            repeats: list[Repeat] = []
+            for number, (view, table) in enumerate(zip(views, tables, strict=True)):
+                lines = {line["repeat"]: line for line in view.finished(arm, index)}
+                if lines and (arm, index) in table:
+                    rows = table[arm, index]
+                    finished[number] = rows[rows["repeat"].isin(lines)]
+                    repeats += [_repeat(number, repeat, own, lines[repeat]) for repeat, own in finished[number].groupby("repeat")]
             if not finished:
                 continue
-            repeats = [
-                _repeat(number, repeat, requests[requests["repeat"] == repeat], runs[number].passes[key][repeat])
-                for number, requests in finished.items()
-                for repeat in sorted(set(requests["repeat"]))
-            ]
-            ttft = statistics(pd.concat([timed(requests)["ttft_ms"] for requests in finished.values()]))
-            seconds = [run.seconds[key] for run in runs if key in run.seconds]
             tokens = {number: _requests(requests) for number, requests in finished.items()}
             if exact:
-                _refuse_other_tokens(f"{arm}, {labels[index]}", {runs[number].path: found for number, found in tokens.items()})
-            pass_s, same = median(seconds) if seconds else None, _same(list(tokens.values()))
-            yield Cell(arm, labels[index], index, ttft, pass_s, tuple(repeats), same, view.has_tier(arm))
+                _refuse_other_tokens(f"{arm}, {labels[index]}", {views[number].path: found for number, found in tokens.items()})
+            seconds = [wall for view in views if (wall := view.pass_seconds(arm, index)) is not None]
+            yield Cell(
+                arm=arm,
+                pass_label=labels[index],
+                pass_index=index,
+                ttft_ms=statistics(pd.concat([timed(requests)["ttft_ms"] for requests in finished.values()])),
+                pass_s=median(seconds) if seconds else None,
+                repeats=tuple(repeats),
+                requests=_same(list(tokens.values())),
+                tier=views[0].has_tier(arm),
+            )
 
 
 def _refuse_other_tokens(place: str, tokens: Mapping[Path, Tokens | None]) -> None:
@@ -176,7 +175,7 @@ def _same(tokens: Sequence[Tokens | None]) -> Tokens | None:
     return first if first is not None and all(other is not None and np.array_equal(first, other) for other in tokens[1:]) else None
 
 
-def _repeat(run: int, repeat: int, rows: pd.DataFrame, line: Mapping[str, Any]) -> Repeat:
+def _repeat(run: int, repeat: Any, rows: pd.DataFrame, line: Mapping[str, Any]) -> Repeat:
     one = PassRequests(rows, line)
     kept: dict[str, Any] = {metric.repeat: metric.measure(one) for metric in metrics().values() if metric.repeat and metric.measure}
     return Repeat(

@@ -21,21 +21,17 @@ History
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from kvbench.analysis.request_table import FIELDS
-from kvbench.analysis.statistics import Statistics
-from kvbench.comparison.baseline import TIERS, Baseline, Cell, Tokens, reduce
+from kvbench.comparison.baseline import Baseline, Cell, reduce
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import reading_of
-from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run, read_run
 
 FORMAT = "kvbench.baseline/2"
@@ -44,7 +40,7 @@ LONGEST = 1000
 """Groups of equal neighbours of one pass above which a file keeps only the sums of its tokens."""
 
 _FACTS = ("kvbench", "created", "status", "exact", "subject", "machine", "software")
-
+_BASELINE = TypeAdapter(Baseline)
 
 Side = Baseline | Run | Path | str
 """One side of a comparison, or where it lies: a run folder, or a file that ``kvbench baseline`` wrote."""
@@ -72,22 +68,14 @@ def write_baseline(base: Baseline) -> str:
 
 
 def _cell_to_json(cell: Cell) -> dict[str, Any]:
-    groups = None
+    line = asdict(cell) | {"requests": None}
+    for repeat in line["repeats"]:
+        if repeat["metrics"] is None:
+            del repeat["metrics"]
     if cell.requests is not None:
         groups = [[len(list(same)), *tokens] for tokens, same in groupby(cell.requests.tolist())]
-    return {
-        "arm": cell.arm,
-        "pass": cell.pass_label,
-        "pass_index": cell.pass_index,
-        "ttft_ms": asdict(cell.ttft_ms),
-        "pass_s": cell.pass_s,
-        "repeats": [_repeat_to_json(repeat) for repeat in cell.repeats],
-        "requests": groups if groups is not None and len(groups) <= LONGEST else None,
-    }
-
-
-def _repeat_to_json(repeat: Repeat) -> dict[str, Any]:
-    return {name: value for name, value in asdict(repeat).items() if name != "metrics" or value is not None}
+        line["requests"] = groups if len(groups) <= LONGEST else None
+    return {("pass" if name == "pass_label" else name): value for name, value in line.items() if name != "tier"}
 
 
 def _read_file(path: Path) -> Baseline:
@@ -108,63 +96,14 @@ def _read_file(path: Path) -> Baseline:
     if found not in READ:
         raise UsageError(f"{path}: format is {found!r}, this kvbench reads {FORMAT!r}, which `kvbench baseline RUN_DIR -o FILE` writes")
     try:
-        return _from_json(_File.model_validate(line), str(path))
+        base = _BASELINE.validate_python({**line, "source": str(path)})
     except ValidationError as error:
         first = error.errors()[0]
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise UsageError(f"{path}: is no whole baseline ({what}); `kvbench baseline` writes one") from None
-
-
-_Times = Annotated[int, Field(ge=1, le=10**7)]
-_Count = Annotated[int, Field(ge=0, le=2**53)]
-
-
-class _CellLine(BaseModel):
-    """A cell as a file has it."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    arm: str
-    pass_label: str = Field(alias="pass")
-    pass_index: int
-    ttft_ms: Statistics
-    pass_s: float | None
-    repeats: tuple[Repeat, ...]
-    requests: list[tuple[_Times, _Count, _Count, _Count]] | None
-
-
-class _File(BaseModel):
-    """What a file holds, with the type of each field: it lies in a repository, where people edit and merge it."""
-
-    runs: int = Field(1, ge=1)
-    kvbench: str | None
-    created: str | None
-    status: str
-    reasons: tuple[str, ...]
-    exact: bool
-    subject: dict[str, Any]
-    machine: dict[str, Any]
-    software: dict[str, Any]
-    cells: tuple[_CellLine, ...]
-
-
-def _from_json(file: _File, source: str) -> Baseline:
-    places = [(cell.arm, cell.pass_label) for cell in file.cells]
+    places = [(cell.arm, cell.pass_label) for cell in base.cells]
     if twice := [place for place in places if places.count(place) > 1]:
-        raise UsageError(f"{source}: has {', '.join(twice[0])} twice, as after a merge; `kvbench baseline` writes a whole one")
+        raise UsageError(f"{path}: has {', '.join(twice[0])} twice, as after a merge; `kvbench baseline` writes a whole one")
     # The arms that have a tier follow from the experiment, so files of every format tell them.
-    judges_tiers = reading_of(str(file.subject.get("experiment"))).judges_tiers
-    cells = tuple(
-        Cell(
-            **dict(cell) | {"requests": _expanded(cell.requests), "tier": judges_tiers and cell.arm != "none"}
-        )  # fields of both have equal names
-        for cell in file.cells
-    )
-    return Baseline(source=source, **dict(file) | {"cells": cells})
-
-
-def _expanded(groups: Sequence[Sequence[int]] | None) -> Tokens | None:
-    if groups is None:
-        return None
-    rows = np.asarray(groups, dtype=np.int64).reshape(-1, 1 + len(TIERS))
-    return np.repeat(rows[:, 1:], rows[:, 0], axis=0)
+    judges_tiers = reading_of(str(base.subject.get("experiment"))).judges_tiers
+    return replace(base, cells=tuple(replace(cell, tier=judges_tiers and cell.arm != "none") for cell in base.cells))

@@ -14,7 +14,7 @@ from kvbench.comparison.baseline import Baseline
 from kvbench.comparison.baseline_file import Side, read_side
 from kvbench.comparison.hits import compare_tier
 from kvbench.comparison.metrics import PassMetrics, metrics_of
-from kvbench.comparison.verdict import Change, ChangeVerdict, as_shares, interval, judge
+from kvbench.comparison.verdict import Change, ChangeVerdict, as_shares, interval, judge, judge_exact
 from kvbench.errors import UsageError
 from kvbench.metrics.metric import ComparedBy, Metric
 from kvbench.metrics.registry import metrics
@@ -144,10 +144,7 @@ def compare(base: Side, new: Side, *, min_effect: float = MIN_EFFECT, allow: Seq
         UsageError: one cannot be read, they measured different things, have no pass in common, or a threshold is none.
     """
     rules = [thresholds.parse(text) for text in fail_on]
-    return _compare(read_side(base), read_side(new), min_effect, allow, rules)
-
-
-def _compare(base: Baseline, new: Baseline, min_effect: float, allow: Sequence[str], rules: Sequence[thresholds.Rule]) -> Comparison:
+    base, new = read_side(base), read_side(new)
     _refuse_another_subject(base, new, allow)
     before, after = metrics_of(base.cells), metrics_of(new.cells)
     common = [key for key in after if key in before]
@@ -216,12 +213,8 @@ class _Measured:
     @property
     def compared(self) -> Sides:
         """What an interval is made of: logarithms where the change is a share."""
-        base, new = (_logarithms(side) if self.relative else side for side in self.samples)
+        base, new = ([np.log(run).tolist() for run in side] if self.relative else side for side in self.samples)
         return Sides(self.key[0], base, new)
-
-
-def _logarithms(side: ByRun) -> ByRun:
-    return [np.log(run).tolist() for run in side]
 
 
 def _judged(measured: Sequence[_Measured], min_effect: float, other_machine: bool, several: bool, predicted: bool) -> Iterator[Line]:
@@ -281,8 +274,7 @@ def _lines(key: tuple[str, str], base: PassMetrics, new: PassMetrics, exact: boo
             yield _Measured(key, metric, before, after, samples, None if known else ChangeVerdict.UNKNOWN)
         elif metric.compared is ComparedBy.TOKENS:
             if base.cell.tier or new.cell.tier or not metric.needs_tier:
-                found = compare_tier(metric, base, new, exact)
-                yield _Measured(key, metric, before, after, found.samples, found.verdict, found.detail)
+                yield _Measured(key, metric, before, after, *compare_tier(metric, base, new, exact))
         elif metric.compared is not ComparedBy.LIMIT:
             if (before is None and after is None) or (metric.hidden_at_0 and not (before or after)):
                 continue
@@ -295,9 +287,7 @@ def _of_counts(samples: tuple[ByRun, ByRun], more_is_worse: bool | None) -> Chan
     if not all(samples):
         return ChangeVerdict.UNKNOWN
     base, new = (values[0] if len(set(values := flat(side))) == 1 else mean(side) for side in samples)
-    if base == new:
-        return ChangeVerdict.SAME
-    return ChangeVerdict.MOVED if more_is_worse is None else ChangeVerdict.WORSE if (new > base) == more_is_worse else ChangeVerdict.BETTER
+    return judge_exact(base, new, more_is_worse)
 
 
 def _notes(base: Baseline, new: Baseline, lines: Sequence[Line], other_machine: bool) -> Iterator[str]:

@@ -6,27 +6,20 @@ overlap, a tier's share of the prompt is compared over the repeats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kvbench.analysis.noise import ByRun, flat
 from kvbench.comparison.baseline import TIERS, Tokens
 from kvbench.comparison.metrics import PassMetrics
-from kvbench.comparison.verdict import ChangeVerdict
+from kvbench.comparison.verdict import ChangeVerdict, judge_exact
 from kvbench.metrics.metric import Metric
 
 _CACHED = slice(0, 2)
 """The columns of a hit: device and host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """How one tier of a pass is compared: by an exact ``verdict``, or, where that is ``None``, over ``samples``."""
-
-    samples: tuple[ByRun, ByRun]
-    verdict: ChangeVerdict | None = None
-    detail: str | None = None
+Compared = tuple[tuple[ByRun, ByRun], ChangeVerdict | None, str | None]
+"""How one tier of a pass is compared: its samples, the exact verdict (``None``: the samples decide), and more of it."""
 
 
 def compare_tier(metric: Metric, base: PassMetrics, new: PassMetrics, exact: bool) -> Compared:
@@ -34,12 +27,12 @@ def compare_tier(metric: Metric, base: PassMetrics, new: PassMetrics, exact: boo
     samples = base.by_run(metric), new.by_run(metric)
     rows = base.cell.requests, new.cell.requests
     if any(side.value(metric) is None for side in (base, new)):
-        return Compared(samples, ChangeVerdict.UNKNOWN)
+        return samples, ChangeVerdict.UNKNOWN, None
     if exact and rows[0] is not None and rows[1] is not None and len(rows[0]) == len(rows[1]):
-        return Compared(samples, *_by_request(TIERS.index(metric.name), rows[0], rows[1]))
+        return samples, *_by_request(TIERS.index(metric.name), rows[0], rows[1])
     if exact and all(len(set(flat(side))) == 1 for side in samples):
-        return Compared(samples, _by_sum(metric, samples[0][0][0], samples[1][0][0]))
-    return Compared((base.shares(metric.name), new.shares(metric.name)))
+        return samples, judge_exact(samples[0][0][0], samples[1][0][0], metric.more_is_worse), None
+    return (base.shares(metric.name), new.shares(metric.name)), None, None
 
 
 def _by_request(tier: int, base: Tokens, new: Tokens) -> tuple[ChangeVerdict, str | None]:
@@ -58,9 +51,3 @@ def _by_request(tier: int, base: Tokens, new: Tokens) -> tuple[ChangeVerdict, st
     if (gain > 0).any():
         return ChangeVerdict.BETTER, None
     return (ChangeVerdict.MOVED if own.any() else ChangeVerdict.SAME), None
-
-
-def _by_sum(metric: Metric, base: float, new: float) -> ChangeVerdict:
-    if new == base:
-        return ChangeVerdict.SAME
-    return ChangeVerdict.WORSE if (new > base) == metric.more_is_worse else ChangeVerdict.BETTER

@@ -73,7 +73,12 @@ def judge(change: Change, least: float, more_is_worse: bool | None, scale: float
     low, high = (math.log1p(bound) if scale is None else bound / scale for bound in (change.low, change.high))
     beyond, resolved = (math.log1p(share) if scale is None else share for share in (least, max(RESOLVED, 2 * least)))
     if low > beyond or high < -beyond:
-        if more_is_worse is None:
-            return ChangeVerdict.MOVED
-        return ChangeVerdict.WORSE if (low > beyond) == more_is_worse else ChangeVerdict.BETTER
+        return judge_exact(0, low, more_is_worse)
     return ChangeVerdict.SAME if (high - low) / 2 <= resolved else ChangeVerdict.TOO_FEW
+
+
+def judge_exact(base: float, new: float, more_is_worse: bool | None) -> ChangeVerdict:
+    """The verdict on values without noise: any change counts."""
+    if base == new:
+        return ChangeVerdict.SAME
+    return ChangeVerdict.MOVED if more_is_worse is None else ChangeVerdict.WORSE if (new > base) == more_is_worse else ChangeVerdict.BETTER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from html import escape
 from io import StringIO
@@ -17,6 +17,8 @@ WIDTH = 80
 UNKNOWN = "–"
 NO_TIER = "-"
 Count = Callable[[float | None], str]
+Cell = str | float | Callable[[Count], str] | None
+"""Text as it is, a number that is drawn as a count (``None``: unknown), or text that is made with how counts are drawn."""
 
 
 class Style(Enum):
@@ -50,15 +52,26 @@ def fitting(header: list[str], words: int, rows: Callable[[Count], list[list[str
     attempts = [*((grouped, padding) for padding in _PADDINGS), (_plain, _PADDINGS[-1])]
     console = Console(file=StringIO(), width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False)
     for count, padding in attempts:
-        table = _table(header, words, rows(count), padding)
-        if Measurement.get(console, console.options.update(width=10 * WIDTH), table).maximum <= WIDTH:
+        drawn = _table(header, words, rows(count), padding)
+        if Measurement.get(console, console.options.update(width=10 * WIDTH), drawn).maximum <= WIDTH:
             break
     else:
         folded = ["\n".join(textwrap.wrap(name, _HEADER)) if place >= words else name for place, name in enumerate(header)]
-        table = _table(folded, words, rows(_plain), _PADDINGS[-1])
+        drawn = _table(folded, words, rows(_plain), _PADDINGS[-1])
     with console.capture() as capture:
-        console.print(table)
+        console.print(drawn)
     return "\n".join(line.rstrip() for line in capture.get().splitlines() if line.strip())
+
+
+def table(header: Sequence[str | None], words: int, rows: Iterable[Sequence[Cell]], style: Style) -> str:
+    """The table of these cells, as :func:`fitting` draws it. A column without a head is left out."""
+
+    def shown(cell: Cell, count: Count) -> str:
+        return cell if isinstance(cell, str) else cell(count) if callable(cell) else count(cell)
+
+    heads = [head for head in header if head is not None]
+    lines = [[cell for head, cell in zip(header, row, strict=True) if head is not None] for row in rows]
+    return fitting(heads, words, lambda count: [[shown(cell, count) for cell in line] for line in lines], style)
 
 
 def escaped(text: str) -> str:

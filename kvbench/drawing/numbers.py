@@ -28,9 +28,19 @@ def decimal(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.1f}"
 
 
-def per_cent(share: float | None) -> str:
-    """A share in per cent, with one decimal."""
-    return UNKNOWN if share is None else f"{share * 100:.1f} %"
+def grouped_decimal(value: float | None) -> str:
+    """One decimal, and separators of thousands."""
+    return UNKNOWN if value is None else f"{value:,.1f}"
+
+
+def per_cent(share: float | None, digits: int = 1) -> str:
+    """A share, 0 to 1, in per cent."""
+    return UNKNOWN if share is None else f"{share * 100:.{digits}f} %"
+
+
+def signed_per_cent(share: float | None) -> str:
+    """A change as a share, in per cent with its sign."""
+    return UNKNOWN if share is None else f"{share * 100 + 0.0:+,.1f} %".replace("-", "−")
 
 
 def factor(value: float | None) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from functools import cached_property
 
-from kvbench.analysis.run_info import RunInfo
-from kvbench.analysis.run_view import RunView
+from kvbench.analysis.run_view import Rows, RunView
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.registry import experiments
 from kvbench.experiments.tiers.reading import READING
-from kvbench.runs.run_folder import Run
 
 
 def reading_of(name: str) -> Reading:
@@ -29,10 +28,23 @@ def row_keys() -> tuple[str, ...]:
     return (*(key for reading in found for key in reading.keys[:1]), *(key for reading in found for key in reading.keys[1:]))
 
 
-def view_of(run: Run) -> RunView:
+class ExperimentView(RunView):
     """A run, seen as its experiment reads it."""
-    reading = reading_of(RunInfo(run.manifest).experiment)
-    return RunView(run, reading.judges_tiers, reading.rows)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How runs of its experiment are read."""
+        return reading_of(self.info.experiment)
+
+    @property
+    def judges_tiers(self) -> bool:
+        """As the reading says."""
+        return self.reading.judges_tiers
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The reading's rows, made once."""
+        return self.reading.rows(self)
 
 
 def _loaded(reading: str | Reading) -> Reading:

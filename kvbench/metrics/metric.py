@@ -15,6 +15,8 @@ import pandas as pd
 
 from kvbench.analysis.latency import timed
 from kvbench.analysis.statistics import Statistics, statistics
+from kvbench.drawing.numbers import grouped_decimal
+from kvbench.drawing.numbers import per_cent as per_cent  # what shows a share
 from kvbench.metrics.repeat import Repeat
 
 SHARE = "share"
@@ -73,26 +75,6 @@ def arithmetic_mean(values: Sequence[float]) -> float:
 def total(values: pd.Series[float]) -> int | None:
     """The sum of whole numbers; ``None``: there are none, or one is unknown."""
     return None if values.empty or values.isna().any() else int(values.sum())
-
-
-def decimal(value: float) -> str:
-    """One decimal."""
-    return f"{value:.1f}"
-
-
-def grouped_decimal(value: float) -> str:
-    """One decimal, and separators of thousands."""
-    return f"{value:,.1f}"
-
-
-def whole(value: float) -> str:
-    """A whole number with separators of thousands."""
-    return f"{value:,.0f}"
-
-
-def per_cent(value: float) -> str:
-    """A share in per cent, with one decimal."""
-    return f"{value * 100:.1f} %"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from operator import attrgetter
 
 from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS, geometric_mean
-from kvbench.metrics.metric import ComparedBy, Metric, decimal
+from kvbench.drawing.numbers import decimal
+from kvbench.metrics.metric import ComparedBy, Metric
 
 
 def _compared(statistic: str, formula: str, header: str, place: int) -> Metric:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from kvbench.comparison.baseline import Baseline
@@ -10,7 +9,8 @@ from kvbench.comparison.compare import Comparison, Line
 from kvbench.comparison.thresholds import Outcome
 from kvbench.comparison.verdict import ChangeVerdict
 from kvbench.drawing import layout
-from kvbench.metrics.metric import ComparedBy, Metric, whole
+from kvbench.drawing.numbers import numbered, per_cent, signed_per_cent
+from kvbench.metrics.metric import ComparedBy, Metric
 from kvbench.metrics.registry import metrics
 
 _SHORT = {"same within noise": "same", "too few samples": "too few"}
@@ -41,11 +41,6 @@ def to_markdown(comparison: Comparison) -> str:
     sections.append(_legend(comparison))
     sections += [f"- note: {layout.escaped(note)}" for note in comparison.notes]
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def to_json(comparison: Comparison) -> str:
-    """The comparison as one JSON document."""
-    return json.dumps(comparison.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def headline(comparison: Comparison) -> str:
@@ -79,7 +74,7 @@ def _of_outcome(outcome: Outcome) -> str:
 
 def _side(run: Baseline) -> str:
     repeats = max((len(cell.repeats) for cell in run.cells), default=0)
-    measured = f"{repeats} repeat{'' if repeats == 1 else 's'}" + (f" in {run.runs} runs" if run.runs > 1 else "")
+    measured = numbered(repeats, "repeat") + (f" in {run.runs} runs" if run.runs > 1 else "")
     parts = [f"kvbench {run.kvbench}" if run.kvbench else "", str(run.created or ""), measured]
     parts += [] if run.status == "complete" else [run.status]
     parts += [] if run.machine.get("link") is None else [f"link {run.machine['link']}"]
@@ -103,27 +98,13 @@ def _tables(comparison: Comparison, style: layout.Style) -> Iterator[tuple[str, 
 
 
 def _changes(lines: Sequence[Line], style: layout.Style) -> str:
-    def cells(_: layout.Count) -> list[list[str]]:
-        return [
-            [
-                line.arm,
-                line.pass_label,
-                _label(line.metric),
-                number(line.metric, line.base),
-                number(line.metric, line.new),
-                _share(line.change),
-                _interval(line),
-                _plain_share(line.noise),
-                (_SHORT.get(line.word, line.word) if line.gates else f"({_SHORT.get(line.word, line.word)})"),
-            ]
-            for line in lines
-        ]
+    def cells(line: Line) -> list[layout.Cell]:
+        metric, word = line.metric, _SHORT.get(line.word, line.word)
+        values = [number(metric, line.base), number(metric, line.new), signed_per_cent(line.change), _interval(line)]
+        label = metric.label if metric.label is not None else f"{metric.header} ({metric.unit})" if metric.unit else metric.header
+        return [line.arm, line.pass_label, label, *values, per_cent(line.noise), word if line.gates else f"({word})"]
 
-    return layout.fitting(["arm", "pass", "", "base", "new", "change", "95 %", "noise", "verdict"], 3, cells, style)
-
-
-def _label(metric: Metric) -> str:
-    return metric.label if metric.label is not None else f"{metric.header} ({metric.unit})" if metric.unit else metric.header
+    return layout.table(["arm", "pass", "", "base", "new", "change", "95 %", "noise", "verdict"], 3, map(cells, lines), style)
 
 
 def _counts(lines: Sequence[Line], style: layout.Style) -> str:
@@ -134,17 +115,19 @@ def _counts(lines: Sequence[Line], style: layout.Style) -> str:
     counted = {line.metric.name for line in lines if line.base or line.new}
     names = [name for name, metric in metrics().items() if metric.compared is ComparedBy.TOKENS or name in counted]
 
-    def cells(count: layout.Count) -> list[list[str]]:
-        return [[*place, *(_from_to(found.get(name), count) for name in names), _worst(found.values())] for place, found in by_pass.items()]
-
-    return layout.fitting(["arm", "pass", *names, "verdict"], 2, cells, style)
+    rows = [[*place, *(_from_to(found.get(name)) for name in names), _worst(found.values())] for place, found in by_pass.items()]
+    return layout.table(["arm", "pass", *names, "verdict"], 2, rows, style)
 
 
-def _from_to(line: Line | None, count: layout.Count) -> str:
+def _from_to(line: Line | None) -> layout.Cell:
     if line is None:
         return layout.NO_TIER
-    base, new = (count(value) if line.metric.show is whole else number(line.metric, value) for value in (line.base, line.new))
-    return new if line.base == line.new else f"{base} to {new}"
+
+    def shown(count: layout.Count) -> str:
+        base, new = (count(value) if line.metric.show is layout.grouped else number(line.metric, value) for value in (line.base, line.new))
+        return new if line.base == line.new else f"{base} to {new}"
+
+    return shown
 
 
 def _worst(lines: Iterable[Line]) -> str:
@@ -155,13 +138,8 @@ def _worst(lines: Iterable[Line]) -> str:
 
 
 def _thresholds(outcomes: Sequence[Outcome], style: layout.Style) -> str:
-    def cells(_: layout.Count) -> list[list[str]]:
-        return [
-            [one.arm, one.pass_label, one.rule, *(number(one.metric, value) for value in (one.base, one.new)), result(one)]
-            for one in outcomes
-        ]
-
-    return layout.fitting(["arm", "pass", "fails if", "base", "new", "result"], 3, cells, style)
+    rows = [[one.arm, one.pass_label, one.rule, number(one.metric, one.base), number(one.metric, one.new), result(one)] for one in outcomes]
+    return layout.table(["arm", "pass", "fails if", "base", "new", "result"], 3, rows, style)
 
 
 def result(outcome: Outcome) -> str:
@@ -183,7 +161,7 @@ def change(line: Line) -> str:
     if line.metric.compared is not ComparedBy.RATIO:
         return layout.UNKNOWN if line.change is None else f"{line.change:+,.4g}".replace("-", "−")
     interval = _interval(line)
-    return _share(line.change) + (f", 95 % {interval}" if interval != layout.UNKNOWN else "")
+    return signed_per_cent(line.change) + (f", 95 % {interval}" if interval != layout.UNKNOWN else "")
 
 
 def _interval(line: Line) -> str:
@@ -196,11 +174,3 @@ def _signed(share: float) -> str:
     """A share as a signed whole per cent; where it is less than one, as 0."""
     text = f"{share * 100:+,.0f}" if abs(share) < 100 else "over +10,000"
     return "0" if text in ("+0", "-0") else text.replace("-", "−")
-
-
-def _share(value: float | None) -> str:
-    return layout.UNKNOWN if value is None else f"{value * 100 + 0.0:+,.1f} %".replace("-", "−")
-
-
-def _plain_share(value: float | None) -> str:
-    return layout.UNKNOWN if value is None else f"{value * 100:.1f} %"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -41,13 +42,12 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class _CurveLine:
-    """One arm and pass over the runs, in the order of the axis. ``baseline``: the arm is that of each of these runs."""
+    """One arm and pass over the runs: its places on the axis, in order, and rows. ``baseline``: the arm is that of each of these runs."""
 
     arm: str
     pass_label: str
+    points: list[tuple[float, PassRow]]
     baseline: bool
-    places: tuple[float, ...]
-    rows: tuple[PassRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +107,21 @@ def _hits(row: PassRow) -> float | None:
 
 
 def _lines(side: SideBySide, axis: Axis) -> list[_CurveLine]:
-    found: dict[tuple[str, str], list[tuple[float, PassRow, bool]]] = {}
+    found: dict[tuple[str, str], list[tuple[float, PassRow]]] = {}
+    others: set[tuple[str, str]] = set()
     for run, summary in side.measured:
         for row in summary.passes:
-            found.setdefault((row.arm, row.pass_label), []).append((axis.places[run.name], row, row.arm == summary.baseline))
-    lines = []
-    for (arm, label), items in found.items():
-        places, rows, baseline = zip(*sorted(items, key=lambda item: item[0]), strict=True)
-        lines.append(_CurveLine(arm, label, all(baseline), places, rows))
-    return lines
+            found.setdefault((row.arm, row.pass_label), []).append((axis.places[run.name], row))
+            if row.arm != summary.baseline:
+                others.add((row.arm, row.pass_label))
+    return [_CurveLine(*key, sorted(points, key=itemgetter(0)), key not in others) for key, points in found.items()]
 
 
 def _known(line: _CurveLine, panel: _Panel) -> list[tuple[float, float, PassRow]]:
     """Places, values and rows of a line where the value is known; a baseline's speedup over itself tells nothing."""
     if panel.name == SPEEDUP and line.baseline:
         return []
-    return [(place, value, row) for place, row in zip(line.places, line.rows, strict=True) if (value := panel.value(row)) is not None]
+    return [(place, value, row) for place, row in line.points if (value := panel.value(row)) is not None]
 
 
 def _figure(panels: Sequence[_Panel], lines: Sequence[_CurveLine], axis: Axis, heading: str) -> Figure:

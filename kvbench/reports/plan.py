@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
-from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, packed, wrapped
-from kvbench.drawing.numbers import times
+from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Cell, Style, escaped, packed, table, wrapped
+from kvbench.drawing.numbers import grouped_decimal, numbered, per_cent, times
 from kvbench.planning.result import CurveRow, KVAmount, Plan, PlannedPassRow
 
 
 def terminal(plan: Plan) -> str:
     """Plain text in 80 columns."""
     parts = ["\n".join(packed(plan.title)) + "\n" + wrapped(_kv_line(plan))]
-    parts += [f"{wrapped(heading)}\n{table}" for heading, table in _tables(plan, TERMINAL)]
+    parts += [f"{wrapped(heading)}\n{drawn}" for heading, drawn in _tables(plan, TERMINAL)]
     parts += [wrapped(line) for line in (_rates_line(plan),) if line]
     parts.append("\n".join(wrapped(sentence) for sentence in plan.advice))
     parts += [f"{command.what}:\n  {command.line}" for command in plan.commands]
@@ -24,17 +23,12 @@ def terminal(plan: Plan) -> str:
 def markdown(plan: Plan) -> str:
     """The same report, its tables as Markdown tables."""
     parts = [f"**{escaped(' · '.join(plan.title))}**", escaped(_kv_line(plan))]
-    for heading, table in _tables(plan, MARKDOWN):
-        parts += [escaped(heading), table]
+    for heading, drawn in _tables(plan, MARKDOWN):
+        parts += [escaped(heading), drawn]
     parts += [escaped(line) for line in (_rates_line(plan), *plan.advice) if line]
     parts += [f"{escaped(command.what)}:\n\n```\n{command.line}\n```" for command in plan.commands]
     parts += ["\n".join(f"- note: {escaped(note)}" for note in plan.notes)] if plan.notes else []
     return "\n\n".join(parts) + "\n"
-
-
-def to_json(plan: Plan) -> str:
-    """The plan as one JSON document."""
-    return json.dumps(plan.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _kv_line(plan: Plan) -> str:
@@ -57,32 +51,32 @@ def _rates_line(plan: Plan) -> str:
 
 def _tables(plan: Plan, style: Style) -> Iterator[tuple[str, str]]:
     """Each table with what stands over it."""
-    yield "Sizes", fitting(["", "", "tokens", "GiB"], 2, lambda count: list(_size_cells(plan, count)), style)
-    timed = plan.rates is not None
-    header = ["arm", "pass", "n", *(["TTFT p50", "mean", "vs none"] if timed else []), "device", "host", "computed"]
-    yield "Predicted tokens by tier", fitting(header, 2, lambda count: [_pass_cells(row, count, timed) for row in plan.passes], style)
-    header = ["", "pool", "GiB", "none", "cpu", *(["p50 none", "p50 cpu"] if timed else []), "LRU", "best"]
-    shown = [row for row in plan.curve if row.shown]
-    yield _curve_heading(plan, timed), fitting(header, 1, lambda count: [_curve_cells(row, plan, count, timed) for row in shown], style)
+    yield "Sizes", table(["", "", "tokens", "GiB"], 2, _size_cells(plan), style)
+    names = ("TTFT p50", "mean", "vs none", "p50 none", "p50 cpu")
+    p50, mean, speedup, none, cpu = names if plan.rates is not None else [None] * len(names)
+    header = ["arm", "pass", "n", p50, mean, speedup, "device", "host", "computed"]
+    yield "Predicted tokens by tier", table(header, 2, map(_pass_cells, plan.passes), style)
+    header = ["", "pool", "GiB", "none", "cpu", none, cpu, "LRU", "best"]
+    yield _curve_heading(plan), table(header, 1, [_curve_cells(row, plan) for row in plan.curve if row.shown], style)
 
 
-def _curve_heading(plan: Plan, timed: bool) -> str:
-    times_too = " and its predicted TTFT p50 (ms)" if timed else ""
+def _curve_heading(plan: Plan) -> str:
+    times_too = "" if plan.rates is None else " and its predicted TTFT p50 (ms)"
     return (
         f"By size of the pool: what pass {plan.headline} finds without a tier and with it{times_too}; "
         "what all passes find without, under LRU and with the best order of eviction"
     )
 
 
-def _size_cells(plan: Plan, count: Count) -> Iterator[list[str]]:
-    def line(what: str, remark: str, size: KVAmount) -> list[str]:
-        return [what, remark, count(size.tokens), f"{size.gib:,.2f}"]
+def _size_cells(plan: Plan) -> Iterator[list[Cell]]:
+    def line(what: str, remark: str, size: KVAmount) -> list[Cell]:
+        return [what, remark, size.tokens, f"{size.gib:,.2f}"]
 
     def units(size: KVAmount, name: str) -> str:
         return "" if plan.profile == "documents" else f"{size.units:,} {name}"
 
-    holds = f"holds {_documents(plan.pool_documents)}"
-    yield line("working set", _documents(plan.documents), plan.working_set)
+    holds = f"holds {numbered(plan.pool_documents, 'document')}"
+    yield line("working set", numbered(plan.documents, "document"), plan.working_set)
     yield line("device pool", ", ".join(part for part in (units(plan.pool, "blocks"), holds) if part), plan.pool)
     if plan.smallest_hit is not None and plan.smallest_all is not None:
         yield line("smallest pool", f"{plan.headline} hits at all", plan.smallest_hit)
@@ -96,28 +90,15 @@ def _size_cells(plan: Plan, count: Count) -> Iterator[list[str]]:
     yield line("cpu tier to add", f"--host-gib {plan.host_gib:g}{evicts}", plan.host_recommended)
 
 
-def _pass_cells(row: PlannedPassRow, count: Count, timed: bool) -> list[str]:
-    shown = [_decimal(row.p50_ms), _decimal(row.mean_ms), UNKNOWN if row.speedup is None else times(row.speedup)] if timed else []
-    host = NO_TIER if row.host is None else count(row.host)
-    return [row.arm, row.pass_label, count(row.requests), *shown, count(row.device), host, count(row.computed)]
+def _pass_cells(row: PlannedPassRow) -> list[Cell]:
+    shown = [grouped_decimal(row.p50_ms), grouped_decimal(row.mean_ms), times(row.speedup)]
+    return [row.arm, row.pass_label, row.requests, *shown, row.device, NO_TIER if row.host is None else row.host, row.computed]
 
 
-def _curve_cells(row: CurveRow, plan: Plan, count: Count, timed: bool) -> list[str]:
+def _curve_cells(row: CurveRow, plan: Plan) -> list[Cell]:
     found = next(item for item in row.passes if item.pass_label == plan.headline)
-    shown = [_decimal(found.none_p50_ms), _decimal(found.cpu_p50_ms)] if timed else []
     names = ((plan.smallest_all, "hits all"), (plan.smallest_hit, "hits"), (plan.pool, "this"))
     name = next((name for size, name in reversed(names) if size is not None and size.units == row.pool.units), "")
-    rates = [_share(found.none_rate), _share(found.cpu_rate)]
-    return [name, count(row.pool.tokens), f"{row.pool.gib:,.2f}", *rates, *shown, _share(row.lru_rate), _share(row.best_rate)]
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'' if count == 1 else 's'}"
-
-
-def _decimal(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.1f}"
-
-
-def _share(rate: float | None) -> str:
-    return UNKNOWN if rate is None else f"{rate * 100:.1f} %"
+    rates = [per_cent(found.none_rate), per_cent(found.cpu_rate)]
+    shown = [grouped_decimal(found.none_p50_ms), grouped_decimal(found.cpu_p50_ms)]
+    return [name, row.pool.tokens, f"{row.pool.gib:,.2f}", *rates, *shown, per_cent(row.lru_rate), per_cent(row.best_rate)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,12 @@ def _plots(summary: Summary, points: Points) -> Iterator[Plot]:
     arms = list(dict.fromkeys(item.arm for item in points.passes))
     if any(not np.isnan(item.ttft_ms).all() for item in points.passes):
         places = "document and pass" if summary.passes else "request"
-        yield drawn("ttft", f"{ttft} by {places}", _of_passes(points.passes), _passes_figure(points.passes, arms))
+        yield drawn(
+            "ttft",
+            f"{ttft} by {places}",
+            _sentence(f"{item.arm}, {item.pass_label}: {_range(item.ttft_ms)}" for item in points.passes),
+            _passes_figure(points.passes, arms),
+        )
     if counted := [row for row in summary.passes if None not in (row.device, row.computed, row.host if row.tier else 0)]:
         yield drawn("tokens", "Prompt tokens by tier", _of_tokens(counted), _tokens_figure(counted))
     if points.sources:
@@ -59,7 +64,8 @@ def _plots(summary: Summary, points: Points) -> Iterator[Plot]:
     for item in points.timelines:
         yield drawn(f"timeline-{item.arm}", timeline_title(item), timeline_description(item), timeline_figure(item))
     if points.foreseen:
-        yield drawn("prediction", "TTFT, predicted against measured", _of_foreseen(points), _foreseen_figure(points, arms))
+        told = _sentence(f"{item.arm}: in the median measured ÷ predicted is {_ratio(item)}" for item in points.foreseen)
+        yield drawn("prediction", "TTFT, predicted against measured", told, _foreseen_figure(points, arms))
 
 
 def _passes_figure(passes: Sequence[PassPoints], arms: list[str]) -> Figure:
@@ -96,20 +102,35 @@ def _pass_bars(axes: Any, item: PassPoints, arm: int, arms: int) -> None:
 
 
 def _tokens_figure(rows: Sequence[PassRow]) -> Figure:
-    figure = Figure(figsize=(WIDTH, 1.0 + 0.3 * len(rows)), layout="constrained")
+    tokens = {tier: np.array([getattr(row, tier) or 0 for row in rows], dtype=np.float64) for tier in TIERS}
+    least = LEAST_LABEL * max(sum(counts) for counts in zip(*tokens.values(), strict=True))
+    figure = _stacked([f"{_name(row.arm)}, {_name(row.pass_label)}" for row in rows], tokens, TIERS, 0.3, least)
+    figure.axes[0].set_xlabel("tokens of one repeat")
+    return figure
+
+
+def _stalls_figure(points: Points) -> Figure:
+    spent = {what: np.array([dict(stall.parts).get(what, 0.0) for stall in points.stalls]) for what in SPENT}
+    names = [f"{_name(stall.request_id)}, token {stall.after_token:,}" for stall in points.stalls]
+    figure = _stacked(names, {what: times for what, times in spent.items() if times.any()}, SPENT, 0.26)
+    figure.axes[0].set_xlabel("ms")
+    return figure
+
+
+def _stacked(names: list[str], parts: Mapping[str, Any], colours: Mapping[str, str], row: float, least: float | None = None) -> Figure:
+    """A bar a name, of the values of its parts. ``row``: inches; ``least``: a part above it has its number on it."""
+    figure = Figure(figsize=(WIDTH, 1.0 + row * len(names)), layout="constrained")
     axes = figure.subplots()
-    left = np.zeros(len(rows))
-    widest = max((row.device or 0) + (row.host or 0) + (row.computed or 0) for row in rows)
-    for tier, colour in TIERS.items():
-        tokens = np.array([getattr(row, tier) or 0 for row in rows], dtype=np.float64)
-        bars = axes.barh(np.arange(len(rows)), tokens, left=left, height=0.72, color=colour, label=tier)
-        labels = [f"{count:,.0f}" if count > LEAST_LABEL * widest else "" for count in tokens]
-        axes.bar_label(bars, labels, label_type="center", color="black" if colour == GREY else "white", fontsize=8)
-        left += tokens
-    _rows(axes, [f"{_name(row.arm)}, {_name(row.pass_label)}" for row in rows])
-    axes.set_xlabel("tokens of one repeat")
+    left = np.zeros(len(names))
+    for part, values in parts.items():
+        bars = axes.barh(np.arange(len(names)), values, left=left, height=0.72, color=colours[part], label=part)
+        if least is not None:
+            labels = [f"{value:,.0f}" if value > least else "" for value in values]
+            axes.bar_label(bars, labels, label_type="center", color="black" if colours[part] == GREY else "white", fontsize=8)
+        left += values
+    _rows(axes, names)
     axes.xaxis.set_major_formatter(_plain)
-    figure.legend(loc="outside upper right", ncols=len(TIERS), frameon=False)
+    figure.legend(loc="outside upper right", ncols=len(colours), frameon=False)
     return figure
 
 
@@ -125,23 +146,6 @@ def _sources_figure(points: Points, arms: list[str]) -> Figure:
     _milliseconds(axes, "x", [item.ttft_ms for item in found])
     fewer = any(item.n > len(item.ttft_ms) for item in found)
     axes.set_xlabel(f"ms; a point is {'a quantile where there are many requests' if fewer else 'a request'}, the bar the median")
-    return figure
-
-
-def _stalls_figure(points: Points) -> Figure:
-    found = points.stalls
-    figure = Figure(figsize=(WIDTH, 1.0 + 0.26 * len(found)), layout="constrained")
-    axes = figure.subplots()
-    left = np.zeros(len(found))
-    for what, colour in SPENT.items():
-        spent = np.array([dict(stall.parts).get(what, 0.0) for stall in found])
-        if spent.any():
-            axes.barh(np.arange(len(found)), spent, left=left, height=0.72, color=colour, label=what)
-            left += spent
-    _rows(axes, [f"{_name(stall.request_id)}, token {stall.after_token:,}" for stall in found])
-    axes.xaxis.set_major_formatter(_plain)
-    axes.set_xlabel("ms")
-    figure.legend(loc="outside upper right", ncols=len(SPENT), frameon=False)
     return figure
 
 
@@ -201,10 +205,6 @@ def _name(text: str) -> str:
 # In words.
 
 
-def _of_passes(passes: Sequence[PassPoints]) -> str:
-    return _sentence(f"{item.arm}, {item.pass_label}: {_range(item.ttft_ms)}" for item in passes)
-
-
 def _of_tokens(rows: Sequence[PassRow]) -> str:
     return _sentence(
         f"{row.arm}, {row.pass_label}: {row.device:,} device, {'' if not row.tier else f'{row.host:,} host, '}{row.computed:,} computed"
@@ -222,10 +222,6 @@ def _of_stalls(points: Points) -> str:
     longest = points.stalls[0]
     where = f"{longest.request_id}, after token {longest.after_token:,}"
     return f"The longest of the {len(points.stalls)} that are shown: {milliseconds(longest.total_ms)} ({where})."
-
-
-def _of_foreseen(points: Points) -> str:
-    return _sentence(f"{item.arm}: in the median measured ÷ predicted is {_ratio(item)}" for item in points.foreseen)
 
 
 def _ratio(item: ForeseenPoints) -> str:

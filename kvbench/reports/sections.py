@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec
 
 from kvbench.drawing.layout import Style
 
 if TYPE_CHECKING:
+    from kvbench.reports.formats.format import RunsReport
     from kvbench.summary.summary import Summary
 
+Args = ParamSpec("Args")
 UNTRUSTED = "Measured, and not to be trusted"
 
 
@@ -48,9 +51,14 @@ class Section:
     on_page: bool = True
 
 
-def sections(summary: Summary, style: Style) -> Iterator[Section]:
-    """The sections of a report of one run, their tables drawn in a style."""
-    return (section for section in _sections(summary, style) if section.lines or section.table)
+def _filled(make: Callable[Args, Iterator[Section]]) -> Callable[Args, Iterator[Section]]:
+    """Without the sections that are empty; a run's heading is never."""
+
+    @wraps(make)
+    def filled(*args: Args.args, **kwargs: Args.kwargs) -> Iterator[Section]:
+        return (section for section in make(*args, **kwargs) if section.lines or section.table or section.kind is Kind.RUN)
+
+    return filled
 
 
 def tables_of(drawn: Iterable[tuple[str, str]]) -> Iterator[Section]:
@@ -63,9 +71,10 @@ def source(summary: Summary) -> Section:
     return Section(Kind.SOURCE, lines=(summary.source, summary.path))
 
 
-def _sections(summary: Summary, style: Style) -> Iterator[Section]:
+@_filled
+def sections(summary: Summary, style: Style) -> Iterator[Section]:
+    """The sections of a report of one run, their tables drawn in a style."""
     from kvbench.reports import tables  # late, as help reads this module: pandas
-    from kvbench.reports.controls import controls_table
 
     times = "predicted TTFT in ms" if summary.simulated else "TTFT in ms"
     by_pass = tables.by_pass(summary, style) if summary.passes else ""
@@ -82,7 +91,7 @@ def _sections(summary: Summary, style: Style) -> Iterator[Section]:
     if summary.prediction:
         yield Section(Kind.LINES, lines=(tables.prediction_line(summary.prediction),))
     yield from tables_of(tables.sides(summary, style))
-    yield from tables_of(controls_table(summary, style))
+    yield from tables_of(tables.controls_table(summary, style))
     if line := tables.rates_line(summary):
         yield Section(Kind.LINES, lines=(line,))
     if summary.repeats:
@@ -94,3 +103,37 @@ def _sections(summary: Summary, style: Style) -> Iterator[Section]:
     yield Section(Kind.REASONS, UNTRUSTED, summary.reasons)
     yield Section(Kind.LIMITS, "This run does not show", summary.limits)
     yield source(summary)
+
+
+@_filled
+def own_sections(summary: Summary, style: Style) -> Iterator[Section]:
+    """What stands under a run's name beside others: its title with the main table, then the others, also by repeat and by document."""
+    from kvbench.reports import tables
+
+    yield Section(Kind.RUN_TITLE, lines=summary.title, table=tables.by_pass(summary, style) if summary.passes else "")
+    yield from tables_of(summary.reading.tables(summary.rows, style))
+    if summary.repeats:
+        yield Section(Kind.TABLE, "By repeat (TTFT in ms)", table=tables.by_repeat(summary.repeats, style))
+    if summary.documents:
+        yield Section(Kind.TABLE, "By document (TTFT: median over repeats)", table=tables.by_document(summary.documents, style))
+    yield source(summary)
+
+
+@_filled
+def sections_of_several(runs: RunsReport, style: Style) -> Iterator[Section]:
+    """The sections of a report of several runs."""
+    from kvbench.reports import side_by_side as several
+
+    side = runs.side
+    if any(summary.passes for _, summary in side.measured):
+        yield Section(Kind.TABLE, "Side by side (TTFT in ms; speedup over the same run's baseline)", table=several.beside(side, style))
+    yield Section(Kind.OPTIONS, lines=tuple(f"{label}: {options}" for label, options in several.differences(side)))
+    yield from tables_of(several.joint_tables(side, style))
+    yield Section(Kind.SENTENCES, lines=tuple(several.joint_sentences(side)))
+    yield Section(Kind.MISSING, lines=tuple(several.told(side)))
+    for run, summary in side.measured:
+        yield Section(Kind.RUN, side.titled(run))
+        yield from (sections if runs.full else own_sections)(summary, style)
+    yield Section(Kind.NOTES, lines=side.notes)
+    yield Section(Kind.REASONS, UNTRUSTED, side.reasons)
+    yield Section(Kind.LIMITS, "None of these runs shows", side.limits)

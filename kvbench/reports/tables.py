@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from kvbench.analysis.cache import LoadCost, SourceRow
 from kvbench.analysis.latency import ScheduledRow
@@ -12,112 +11,87 @@ from kvbench.analysis.pass_rows import DocumentRow, PassRow
 from kvbench.analysis.prediction import Agreement, Foreseen
 from kvbench.analysis.spread import RepeatRow
 from kvbench.analysis.stalls import MULTIPLE, Stalls
-from kvbench.drawing.layout import NO_TIER, UNKNOWN, Count, Style, fitting, grouped, with_rest
-from kvbench.drawing.numbers import decimal, times
-from kvbench.metrics.metric import Metric, whole
+from kvbench.drawing.layout import NO_TIER, UNKNOWN, Cell, Style, grouped, table, with_rest
+from kvbench.drawing.numbers import decimal, per_cent, signed_per_cent
+from kvbench.metrics.metric import Metric
 from kvbench.metrics.registry import metrics
+from kvbench.summary.controls import ControlRow
 from kvbench.summary.summary import Summary
 
 SHOWN = 10
 """Requests that differ from the prediction are listed up to so many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the table of passes: its place from the left, its head, and a row's cell."""
-
-    place: float
-    header: str
-    cell: Callable[[PassRow, Count], str]
-
-
 _NOISE = 3.5
-"""The place of the noise: behind the times."""
+"""The place of the noise in the table of passes: behind the times."""
+
+_TIERS = ["device", "host", "computed"]
 
 
 def by_pass(summary: Summary, style: Style) -> str:
-    """The main table: a row an arm and pass; with repeats, by how much each differs from itself."""
-    shown = sorted(_columns(summary), key=lambda column: column.place)
+    """The main table: a row an arm and pass, its metrics (:mod:`kvbench.metrics`); with repeats, how much each differs from itself."""
     rows = summary.passes
-    return fitting([one.header for one in shown], 2, lambda count: [[one.cell(row, count) for one in shown] for row in rows], style)
+    columns: list[tuple[float, str, list[Cell]]] = [
+        (metric.column, metric.header.replace("{baseline}", str(summary.baseline)), [_metric(metric, row) for row in rows])
+        for metric in metrics().values()
+        if metric.column is not None and not (metric.hidden_at_0 and not any(map(metric.of_row, rows)))
+    ]
+    if any(row.noise is not None for row in rows):
+        columns.append((_NOISE, "noise", [per_cent(row.noise) for row in rows]))
+    columns.sort(key=itemgetter(0))
+    lines = [
+        [row.arm, row.pass_label, row.ttft_ms.n or row.answered, *(cells[place] for _, _, cells in columns)]
+        for place, row in enumerate(rows)
+    ]
+    return table(["arm", "pass", "n", *(header for _, header, _ in columns)], 2, lines, style)
 
 
-def _columns(summary: Summary) -> Iterator[Column]:
-    """What the row is, the noise, and the metrics (:mod:`kvbench.metrics`)."""
-    yield Column(-3, "arm", lambda row, _: row.arm)
-    yield Column(-2, "pass", lambda row, _: row.pass_label)
-    yield Column(-1, "n", lambda row, count: count(row.ttft_ms.n or row.answered))
-    if any(row.noise is not None for row in summary.passes):
-        yield Column(_NOISE, "noise", lambda row, _: _per_cent_of(row.noise))
-    for metric in metrics().values():
-        if metric.column is not None and not (metric.hidden_at_0 and not any(map(metric.of_row, summary.passes))):
-            yield Column(metric.column, metric.header.replace("{baseline}", str(summary.baseline)), partial(_metric, metric))
-
-
-def _metric(metric: Metric, row: PassRow, count: Count) -> str:
+def _metric(metric: Metric, row: PassRow) -> Cell:
     if metric.needs_tier and not row.tier:
         return NO_TIER
     value = metric.of_row(row)
-    if metric.show is whole:
-        return count(value)
-    return UNKNOWN if value is None else (metric.cell or metric.show)(value)
+    return value if value is None or metric.show is grouped else (metric.cell or metric.show)(value)
 
 
 def by_source(summary: Summary, style: Style) -> str:
     """The requests by where their prompt came from; tokens are medians."""
-
-    def cells(row: SourceRow, count: Count) -> list[str]:
-        return [
-            row.arm,
-            row.source,
-            count(row.ttft_ms.n or row.answered),
-            decimal(row.ttft_ms.p50),
-            decimal(row.ttft_ms.mean),
-            *_tiers(row, count),
-        ]
-
-    header = ["arm", "source", "n", "TTFT p50", "mean", *_TIERS]
-    return fitting(header, 2, lambda count: [cells(row, count) for row in summary.sources], style)
+    rows: list[list[Cell]] = [
+        [row.arm, row.source, row.ttft_ms.n or row.answered, decimal(row.ttft_ms.p50), decimal(row.ttft_ms.mean), *_tiers(row)]
+        for row in summary.sources
+    ]
+    return table(["arm", "source", "n", "TTFT p50", "mean", *_TIERS], 2, rows, style)
 
 
 def by_repeat(rows: Sequence[RepeatRow], style: Style) -> str:
     """TTFT of each repeat by itself; tail percentiles where any repeat has enough samples for one."""
     failed, tails = any(row.failed for row in rows), any(row.ttft_ms.p90 is not None for row in rows)
-
-    def cells(row: RepeatRow, count: Count) -> list[str]:
-        ttft = row.ttft_ms
-        counts = [count(row.repeat), count(ttft.n), *([count(row.failed)] if failed else [])]
-        times = [ttft.p50, ttft.mean, ttft.std, ttft.min, ttft.max, *([ttft.p90, ttft.p99] if tails else [])]
-        return [row.arm, row.pass_label, *counts, *(decimal(time) for time in times)]
-
-    header = ["arm", "pass", "repeat", "n", *(["failed"] if failed else []), "TTFT p50", "mean", "std", "min", "max"]
-    return fitting([*header, *(["p90", "p99"] if tails else [])], 2, lambda count: [cells(row, count) for row in rows], style)
+    header = ["arm", "pass", "repeat", "n", "failed" if failed else None, "TTFT p50", "mean", "std", "min", "max"]
+    names = ("p50", "mean", "std", "min", "max", "p90", "p99")
+    lines: list[list[Cell]] = [
+        [row.arm, row.pass_label, row.repeat, row.ttft_ms.n, row.failed, *(decimal(getattr(row.ttft_ms, name)) for name in names)]
+        for row in rows
+    ]
+    return table([*header, *(["p90", "p99"] if tails else [None] * 2)], 2, lines, style)
 
 
 def by_schedule(rows: Sequence[ScheduledRow], style: Style) -> str:
     """TTFT from when each request should have been sent, and how late it was sent; milliseconds."""
 
-    def cells(row: ScheduledRow, count: Count) -> list[str]:
+    def cells(row: ScheduledRow) -> list[Cell]:
         ttft, late = row.ttft_ms, row.late_ms
-        times = [ttft.p50, ttft.mean, ttft.p90, ttft.p99, late.p50, late.max]
-        return [row.arm, row.pass_label, count(ttft.n), *(decimal(time) for time in times)]
+        return [row.arm, row.pass_label, ttft.n, *map(decimal, (ttft.p50, ttft.mean, ttft.p90, ttft.p99, late.p50, late.max))]
 
-    header = ["arm", "pass", "n", "TTFT p50", "mean", "p90", "p99", "late p50", "late max"]
-    return fitting(header, 2, lambda count: [cells(row, count) for row in rows], style)
+    return table(["arm", "pass", "n", "TTFT p50", "mean", "p90", "p99", "late p50", "late max"], 2, map(cells, rows), style)
 
 
 def by_document(rows: Sequence[DocumentRow], style: Style, noun: str = "document") -> str:
     """Every request of every pass, in the order in which it was read; where anything was predicted, whether it came so."""
-    failed = any(row.failed for row in rows)
-    predicted = any(row.foreseen for row in rows)
-
-    def cells(row: DocumentRow, count: Count) -> list[str]:
-        counts = [count(row.failed)] if failed else []
-        told = [_as_predicted(row.foreseen, count)] if predicted else []
-        return [row.arm, row.pass_label, row.document, *counts, decimal(row.ttft_ms), *_tiers(row, count), *told]
-
-    header = ["arm", "pass", noun, *(["failed"] if failed else []), "TTFT", *_TIERS, *(["predicted"] if predicted else [])]
-    return fitting(header, 3, lambda count: [cells(row, count) for row in rows], style)
+    failed = "failed" if any(row.failed for row in rows) else None
+    predicted = "predicted" if any(row.foreseen for row in rows) else None
+    lines: list[list[Cell]] = [
+        [row.arm, row.pass_label, row.document, row.failed, decimal(row.ttft_ms), *_tiers(row), _as_predicted(row.foreseen)] for row in rows
+    ]
+    return table(["arm", "pass", noun, failed, "TTFT", *_TIERS, predicted], 3, lines, style)
 
 
 def documents_table(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
@@ -125,6 +99,18 @@ def documents_table(summary: Summary, style: Style) -> Iterator[tuple[str, str]]
     noun = "document" if summary.passes else "request"
     if summary.documents:
         yield f"By {noun} (TTFT: median over repeats)", by_document(summary.documents, style, noun)
+
+
+def controls_table(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
+    """Heading and table of the controls, where no tier can help, if the run has any: a row an arm beside the baseline."""
+
+    def cells(row: ControlRow) -> list[Cell]:
+        tier, times = NO_TIER if row.arm == "none" else row.host, map(decimal, (row.baseline_ms, row.p50_ms))
+        return [row.control, row.arm, row.n, *times, signed_per_cent(row.gain), per_cent(row.noise), tier, row.verdict]
+
+    if rows := summary.controls.rows:
+        header = ["control", "arm", "n", f"{summary.baseline} p50", "p50", "gain", "noise", "host", "verdict"]
+        yield "Controls, where no tier can help (TTFT of the second pass)", table(header, 2, map(cells, rows), style)
 
 
 def load_lines(loads: Sequence[LoadCost]) -> Iterator[str]:
@@ -189,77 +175,51 @@ def _shows_sides(summary: Summary) -> bool:
 
 def _by_prediction(summary: Summary, style: Style) -> str:
     """Predicted against measured: of each arm and pass three rows, the last one measured − predicted (TTFT: as a share)."""
-
-    def cells(count: Count) -> list[list[str]]:
-        return [[row.arm, row.pass_label, *line] for row in summary.passes for line in _sides(row, count)]
-
-    return fitting(["arm", "pass", "tokens", *_TIERS, "TTFT p50"], 3, cells, style)
+    rows = [[row.arm, row.pass_label, *line] for row in summary.passes for line in _sides(row)]
+    return table(["arm", "pass", "tokens", *_TIERS, "TTFT p50"], 3, rows, style)
 
 
 def _differing_requests(agreement: Agreement, style: Style) -> str:
     """The first requests that were not as predicted, as device + host + computed tokens."""
-
-    def cells(count: Count) -> list[list[str]]:
-        found = agreement.differences[:SHOWN]
-        return [[one.request_id, _sum(one.predicted, count), _sum(one.measured, count)] for one in found]
-
-    table = fitting(["request", "predicted", "measured"], 1, cells, style)
-    rest = len(agreement.differences) - SHOWN
-    return table if rest <= 0 else with_rest(table, f"... and {rest:,} more (--format json has all)", style)
+    rows = [[one.request_id, _sum(one.predicted), _sum(one.measured)] for one in agreement.differences[:SHOWN]]
+    drawn, rest = table(["request", "predicted", "measured"], 1, rows, style), len(agreement.differences) - SHOWN
+    return drawn if rest <= 0 else with_rest(drawn, f"... and {rest:,} more (--format json has all)", style)
 
 
-def _sides(row: PassRow, count: Count) -> Iterator[list[str]]:
+def _sides(row: PassRow) -> Iterator[list[Cell]]:
     """Prediction, measurement and difference of one pass."""
     foreseen, measured = row.foreseen, row.ttft_ms.p50
-    tiers = [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
+    own: list[Cell] = ["measured", *_tiers(row), decimal(measured)]
     if foreseen is None:
         yield ["not predicted", *[UNKNOWN] * 4]
-        yield ["measured", *tiers, decimal(measured)]
+        yield own
         return
-    host = count(foreseen.host) if row.tier else NO_TIER
-    yield [
-        "predicted" if foreseen.exact else "estimate",
-        count(foreseen.device),
-        host,
-        count(foreseen.computed),
-        decimal(foreseen.ttft_ms),
-    ]
-    yield ["measured", *tiers, decimal(measured)]
+    host = foreseen.host if row.tier else NO_TIER
+    yield ["predicted" if foreseen.exact else "estimate", foreseen.device, host, foreseen.computed, decimal(foreseen.ttft_ms)]
+    yield own
     change = None if measured is None or not foreseen.ttft_ms else measured / foreseen.ttft_ms - 1
-    device, host, computed = (UNKNOWN,) * 3 if foreseen.difference is None else [_signed(part, count) for part in foreseen.difference]
-    yield ["difference", device, host if row.tier else NO_TIER, computed, UNKNOWN if change is None else _per_cent(change)]
+    tiers: list[Cell] = [None] * 3 if foreseen.difference is None else list(map(_signed, foreseen.difference))
+    yield ["difference", tiers[0], tiers[1] if row.tier else NO_TIER, tiers[2], UNKNOWN if change is None else _per_cent(change)]
 
 
-def _as_predicted(foreseen: Foreseen | None, count: Count) -> str:
+def _as_predicted(foreseen: Foreseen | None) -> Cell:
     if foreseen is None or foreseen.difference is None:
-        return UNKNOWN
-    return "same" if not foreseen.differing else _sum((foreseen.device, foreseen.host, foreseen.computed), count)
+        return None
+    return "same" if not foreseen.differing else _sum((foreseen.device, foreseen.host, foreseen.computed))
 
 
-def _sum(tiers: tuple[int, int, int], count: Count) -> str:
-    return " + ".join(count(tokens) for tokens in tiers)
+def _sum(tiers: tuple[int, int, int]) -> Cell:
+    return lambda count: " + ".join(map(count, tiers))
 
 
-def _signed(tokens: int, count: Count) -> str:
-    return count(tokens) if tokens == 0 else f"{'+' if tokens > 0 else '−'}{count(abs(tokens))}"
+def _signed(tokens: int) -> Cell:
+    return lambda count: count(tokens) if tokens == 0 else f"{'+' if tokens > 0 else '−'}{count(abs(tokens))}"
 
 
 def _per_cent(share: float) -> str:
     return f"{round(share * 100, 1) + 0.0:+.1f} %".replace("-", "−")
 
 
-_TIERS = ["device", "host", "computed"]
-
-
-def _tiers(row: PassRow | SourceRow | DocumentRow, count: Count) -> list[str]:
+def _tiers(row: PassRow | SourceRow | DocumentRow) -> list[Cell]:
     """Tokens by tier; an arm without a tier has no host column to fill, which is not the same as an unknown count."""
-    return [count(row.device), count(row.host) if row.tier else NO_TIER, count(row.computed)]
-
-
-def _per_cent_of(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{share * 100:.1f} %"
-
-
-def speedup_of(row: PassRow) -> str:
-    """A pass's speedup over the baseline."""
-    return UNKNOWN if row.speedup.p50 is None else times(row.speedup.p50)
+    return [row.device, row.host if row.tier else NO_TIER, row.computed]

@@ -62,7 +62,9 @@ def timeline_figure(timeline: Timeline) -> Figure:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, timeline.span_s * 1.005)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    axes.set_xlabel(f"seconds from the first request; a white mark is {_ordinal(every)} token{_left_out(timeline)}")
+    ordinal = {1: "a", 2: "every second"}.get(every, f"every {every:,}th")
+    left_out = f"\n{timeline.left_out:,} of {timeline.requests:,} requests are left out: those that stood still least in every arm"
+    axes.set_xlabel(f"seconds from the first request; a white mark is {ordinal} token{left_out if timeline.left_out else ''}")
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8, handlelength=1.2, columnspacing=1.4)
     return figure
@@ -130,13 +132,3 @@ def _marks(rows: tuple[TimelineRow, ...], every: int) -> Path:
     half = THICKNESS / 2
     points = [point for time, place in at for point in ((time, place - half), (time, place + half))]
     return Path(np.array(points).reshape(-1, 2), [Path.MOVETO, Path.LINETO] * len(at))
-
-
-def _ordinal(every: int) -> str:
-    return {1: "a", 2: "every second"}.get(every, f"every {every:,}th")
-
-
-def _left_out(timeline: Timeline) -> str:
-    if not timeline.left_out:
-        return ""
-    return f"\n{timeline.left_out:,} of {timeline.requests:,} requests are left out: those that stood still least in every arm"

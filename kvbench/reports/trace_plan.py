@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
-from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Count, Style, escaped, fitting, with_rest, wrapped
+from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Cell, Style, escaped, table, with_rest, wrapped
+from kvbench.drawing.numbers import per_cent
 from kvbench.planning.trace_plan import Pool, TracePlan
-from kvbench.planning.trace_tiers import AtPool
+from kvbench.planning.trace_tiers import Arm, AtPool
+from kvbench.planning.windows import Window
 
 SHOWN_WINDOWS = 48
+_share = partial(per_cent, digits=2)
 
 
 def terminal(plan: TracePlan) -> str:
     """Plain text in 80 columns."""
     parts = ["\n".join(wrapped(line) for line in _title(plan))]
-    parts += [f"{wrapped(head)}\n{table}" for head, table in _tables(plan, TERMINAL)]
+    parts += [f"{wrapped(head)}\n{drawn}" for head, drawn in _tables(plan, TERMINAL)]
     parts += [wrapped(sentence) for sentence in _sentences(plan)]
     return "\n\n".join(parts) + "\n"
 
@@ -23,13 +26,8 @@ def terminal(plan: TracePlan) -> str:
 def markdown(plan: TracePlan) -> str:
     """The same as Markdown."""
     parts = [f"**{escaped(' · '.join(_title(plan)))}**"]
-    parts += [f"{escaped(head)}\n\n{table}" for head, table in _tables(plan, MARKDOWN)]
+    parts += [f"{escaped(head)}\n\n{drawn}" for head, drawn in _tables(plan, MARKDOWN)]
     return "\n\n".join([*parts, *map(escaped, _sentences(plan))]) + "\n"
-
-
-def to_json(plan: TracePlan) -> str:
-    """The plan as one JSON document, with more pools than the table shows."""
-    return json.dumps(plan.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _title(plan: TracePlan) -> Iterator[str]:
@@ -55,46 +53,31 @@ def _tables(plan: TracePlan, style: Style) -> Iterator[tuple[str, str]]:
         yield head, _windows(plan, style)
 
 
-def _pools(pools: tuple[Pool, ...] | list[Pool], style: Style) -> str:
-    def cells(count: Count) -> list[list[str]]:
-        return [[count(pool.tokens), f"{pool.gib:,.2f}", count(pool.blocks), _share(pool.hit_rate), _share(pool.share)] for pool in pools]
-
-    return fitting(["pool tokens", "GiB", "blocks", "hit", "of the bound"], 0, cells, style)
+def _pools(pools: Iterable[Pool], style: Style) -> str:
+    rows: list[list[Cell]] = [[pool.tokens, f"{pool.gib:,.2f}", pool.blocks, _share(pool.hit_rate), _share(pool.share)] for pool in pools]
+    return table(["pool tokens", "GiB", "blocks", "hit", "of the bound"], 0, rows, style)
 
 
 def _arms(plan: TracePlan, at_pool: AtPool, style: Style) -> str:
-    def cells(count: Count) -> list[list[str]]:
-        lines = []
-        for arm in at_pool.arms:
-            tier = arm.host_tokens
-            size = [NO_TIER, NO_TIER] if tier is None else [count(tier), f"{tier * plan.bytes_per_token / 2**30:,.2f}"]
-            host = NO_TIER if tier is None else count(arm.host)
-            lines.append([arm.name, *size, count(arm.device), host, count(arm.computed), _share((arm.device + arm.host) / arm.prompt)])
-        return lines
+    def cells(arm: Arm) -> list[Cell]:
+        tier = arm.host_tokens
+        size: list[Cell] = [NO_TIER, NO_TIER] if tier is None else [tier, f"{tier * plan.bytes_per_token / 2**30:,.2f}"]
+        host = NO_TIER if tier is None else arm.host
+        return [arm.name, *size, arm.device, host, arm.computed, _share((arm.device + arm.host) / arm.prompt)]
 
-    return fitting(["arm", "tier tokens", "GiB", "device", "host", "computed", "hit"], 1, cells, style)
+    return table(["arm", "tier tokens", "GiB", "device", "host", "computed", "hit"], 1, map(cells, at_pool.arms), style)
 
 
 def _windows(plan: TracePlan, style: Style) -> str:
-    tiers = plan.at_pool is not None
+    def cells(window: Window) -> list[Cell]:
+        hits = [_ratio(part, window.accesses) for part in (window.within, window.before)]
+        found = [_ratio(part, window.prompt) for part in (window.device, window.host)]
+        return [window.start_s, window.requests, window.accesses, *hits, *found]
 
-    def cells(count: Count) -> list[list[str]]:
-        return [
-            [
-                count(window.start_s),
-                count(window.requests),
-                count(window.accesses),
-                _share(window.within / window.accesses),
-                _share(window.before / window.accesses),
-                *([_ratio(window.device, window.prompt), _ratio(window.host, window.prompt)] if tiers else []),
-            ]
-            for window in plan.windows[:SHOWN_WINDOWS]
-        ]
-
-    header = ["from s", "requests", "blocks", "within", "before", *(["device", "host"] if tiers else [])]
+    tiers = ["device", "host"] if plan.at_pool is not None else [None, None]
+    drawn = table(["from s", "requests", "blocks", "within", "before", *tiers], 0, map(cells, plan.windows[:SHOWN_WINDOWS]), style)
     rest = len(plan.windows) - SHOWN_WINDOWS
-    table = fitting(header, 0, cells, style)
-    return table if rest <= 0 else with_rest(table, f"... and {rest:,} windows more (--json has all)", style)
+    return drawn if rest <= 0 else with_rest(drawn, f"... and {rest:,} windows more (--json has all)", style)
 
 
 def _sentences(plan: TracePlan) -> Iterator[str]:
@@ -135,10 +118,6 @@ def _at_pool(plan: TracePlan, lru: Pool, at_pool: AtPool, optimum: float) -> Ite
 def _is_round(blocks: int) -> bool:
     digits = str(blocks)
     return digits[0] in "125" and not digits[1:].strip("0")
-
-
-def _share(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value * 100:.2f} %"
 
 
 def _ratio(part: int | None, whole: int | None) -> str:

@@ -61,7 +61,7 @@ class RunFolder:
             self._files: dict[str, IO[str]] = {
                 name: (path / f"{name}.jsonl").open("x", encoding="utf-8") for name in ("requests", "passes", "events")
             }
-            self._write_manifest()
+            replace_json(self.path / "manifest.json", self.manifest)
         except FileExistsError:
             raise UsageError(f"--out {path}: exists already, and a run is never overwritten; name a new folder") from None
         except OSError as error:
@@ -84,7 +84,7 @@ class RunFolder:
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest and rewrite it."""
         self.manifest.update(fields)
-        self._write_manifest()
+        replace_json(self.path / "manifest.json", self.manifest)
 
     def describe_arm(self, name: str, details: Mapping[str, Any]) -> None:
         """Add to what the manifest says of an arm, and rewrite it."""
@@ -110,15 +110,12 @@ class RunFolder:
         file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         file.flush()
 
-    def _write_manifest(self) -> None:
-        _replace_manifest(self.path, self.manifest)
 
-
-def _replace_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest in one step, so that a reader never sees half of one."""
-    new = path / "manifest.json.new"
-    new.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    new.replace(path / "manifest.json")
+def replace_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace a file in one step, so that a reader never sees half of one."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    new.replace(path)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -153,7 +150,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def set_status(path: Path, status: str, reasons: Iterable[str] = ()) -> None:
     """Set the status of a run whose folder was closed: what came after it may speak against it."""
-    _replace_manifest(path, read_manifest(path) | {"status": status, "reasons": list(reasons)})
+    replace_json(path / "manifest.json", read_manifest(path) | {"status": status, "reasons": list(reasons)})
 
 
 def control_folder(path: Path, control: str) -> Path:
@@ -196,11 +193,10 @@ def read_events(path: Path, requests: Container[str]) -> dict[str, list[dict[str
     Raises:
         UsageError: a broken line that is not the last.
     """
-    file, found = path / "events.jsonl", dict[str, list[dict[str, Any]]]()
-    if file.is_file():
-        for event in _read_lines(file, [], from_json):
-            if (request := str(event.get("request_id"))) in requests:
-                found.setdefault(request, []).append(event)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in _all_events(path):
+        if (request := str(event.get("request_id"))) in requests:
+            found.setdefault(request, []).append(event)
     return found
 
 
@@ -210,8 +206,12 @@ def read_usage(path: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: a broken line that is not the last.
     """
+    return [event for event in _all_events(path) if event.get("event") == "usage"]
+
+
+def _all_events(path: Path) -> list[dict[str, Any]]:
     file = path / "events.jsonl"
-    return [event for event in _read_lines(file, [], from_json) if event.get("event") == "usage"] if file.is_file() else []
+    return _read_lines(file, [], from_json) if file.is_file() else []
 
 
 def _parser(fields: Iterable[str]) -> Callable[[bytes], Any]:
@@ -221,7 +221,10 @@ def _parser(fields: Iterable[str]) -> Callable[[bytes], Any]:
 
 
 def _read_lines(path: Path, skipped: list[str], parse: Callable[[bytes], Any]) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file; a last line without its end is skipped and named."""
+    """The objects of a JSON-lines file; a last line without its end is skipped and named.
+
+    pydantic's parser takes a third of the time of the standard library's.
+    """
     objects: list[dict[str, Any]] = []
     broken: int | None = None
     try:
@@ -229,7 +232,10 @@ def _read_lines(path: Path, skipped: list[str], parse: Callable[[bytes], Any]) -
             for number, line in enumerate(file, start=1):
                 if broken is not None:
                     raise UsageError(f"{path}: line {broken} is not JSON, or no record; the file was changed after the run")
-                value = _parsed(line, parse)
+                try:
+                    value = parse(line)
+                except ValueError:
+                    value = None
                 if isinstance(value, dict):
                     objects.append(value)
                 else:
@@ -239,14 +245,6 @@ def _read_lines(path: Path, skipped: list[str], parse: Callable[[bytes], Any]) -
     if broken is not None:
         skipped.append(f"{path.name}: line {broken} is truncated and was skipped")
     return objects
-
-
-def _parsed(line: bytes, parse: Callable[[bytes], Any]) -> Any:
-    """The line's object, ``None`` if it is none. pydantic's parser takes a third of the time of the standard library's."""
-    try:
-        return parse(line)
-    except ValueError:
-        return None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.errors import UsageError
+from kvbench.runs.run_folder import replace_json
 from kvbench.runs.version import __version__
 
 FORMAT = "kvbench.sweep/1"
@@ -71,14 +72,8 @@ class Sweep:
             }
             for point in self.points
         ]
-        return {
-            "format": FORMAT,
-            "kvbench": __version__,
-            "command": list(self.command),
-            "key": self.key,
-            "common": common,
-            "points": points,
-        }
+        about = {"format": FORMAT, "kvbench": __version__, "command": list(self.command), "key": self.key}
+        return {**about, "common": common, "points": points}
 
 
 class SweepFolder:
@@ -101,11 +96,13 @@ class SweepFolder:
             found = read_sweep(path)
             _check_same(path, found, sweep)
             folder = cls(path, replace(found, points=tuple(replace(point, error=None) for point in found.points)))
-            _write(path, folder.sweep)
+            replace_json(path / FILE, folder.sweep.to_json())
             try:
                 yield folder
             finally:
-                folder._remove_if_empty()
+                if not any(item.is_dir() for item in path.iterdir()):
+                    (path / FILE).unlink()
+                    path.rmdir()
 
     def run_folder(self, point: Point) -> Path:
         """Where the point's run is, or will be."""
@@ -129,12 +126,7 @@ class SweepFolder:
         """Keep why a point could not be done."""
         points = tuple(replace(item, error=reason) if item.folder == point.folder else item for item in self.sweep.points)
         self.sweep = replace(self.sweep, points=points)
-        _write(self.path, self.sweep)
-
-    def _remove_if_empty(self) -> None:
-        if not any(item.is_dir() for item in self.path.iterdir()):
-            (self.path / FILE).unlink()
-            self.path.rmdir()
+        replace_json(self.path / FILE, self.sweep.to_json())
 
 
 def is_sweep(path: Path) -> bool:
@@ -184,19 +176,12 @@ def _make(path: Path, sweep: Sweep) -> None:
     """Make the folder, if there is none."""
     try:
         path.mkdir(parents=True)
-        _write(path, sweep)
+        replace_json(path / FILE, sweep.to_json())
     except FileExistsError:
         if not is_sweep(path):
             raise UsageError(f"--out {path}: exists already, and is not the folder of a sweep; name a new folder") from None
     except OSError as error:
         raise UsageError(f"--out {path}: cannot be written ({error.strerror}); name a folder you may write to") from None
-
-
-def _write(path: Path, sweep: Sweep) -> None:
-    """Replace ``sweep.json`` in one step."""
-    new = path / f"{FILE}.new"
-    new.write_text(json.dumps(sweep.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    new.replace(path / FILE)
 
 
 @contextmanager

@@ -173,12 +173,8 @@ def _wall_s(records: Sequence[RequestRecord]) -> float | None:
     """First send to last token; ``None`` where no request has a last token."""
     if all(record.last_token_s is None for record in records):
         return None
-    return max(record.last_token_s or record.end_s for record in records) - min(_start(record) for record in records)
-
-
-def _start(record: RequestRecord) -> float:
-    """When a request was sent; for one that never was, when it was to be."""
-    return record.scheduled_s if record.sent_s is None else record.sent_s
+    first = min(record.scheduled_s if record.sent_s is None else record.sent_s for record in records)  # never sent: when it was to be
+    return max(record.last_token_s or record.end_s for record in records) - first
 
 
 def rotated(arms: Sequence[ArmSetup], repeat: int) -> list[ArmSetup]:
@@ -227,11 +223,12 @@ def _check_chunks(backend: Backend, arm: ArmSetup) -> None:
 
 def _check(path: Path) -> list[str]:
     """What the run's own records, and its controls, say against it."""
+    from kvbench.experiments.readings import ExperimentView
     from kvbench.summary.controls import read_controls
-    from kvbench.summary.validity import check
+    from kvbench.summary.validity import reasons
 
-    run = read_run(path)
-    return [*check(run), *read_controls(run).reasons]
+    view = ExperimentView(read_run(path))
+    return [*reasons(view), *read_controls(view).reasons]
 
 
 def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchError:

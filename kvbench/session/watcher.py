@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from kvbench.runs.records import RequestRecord
 
 
-class Watcher(Protocol):
-    """Told by the session, on its own thread, between requests; may draw, must return at once, changes nothing."""
+class Watcher:
+    """Told by the session, on its own thread, between requests; may draw, must return at once, changes nothing. This one says nothing."""
 
     def note(self, text: str) -> None:
         """What is being done while no request runs: ``loading tiny``, ``warming up``."""
@@ -24,22 +22,3 @@ class Watcher(Protocol):
 
     def ended(self) -> None:
         """The run is over, however it ended. Safe to call twice."""
-
-
-class Silent:
-    """A watcher that says nothing."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-    def started(self, requests: int) -> None:
-        """Say nothing."""
-
-    def pass_started(self, arm: str, repeat: int, pass_name: str) -> None:
-        """Say nothing."""
-
-    def request_ended(self, record: RequestRecord) -> None:
-        """Say nothing."""
-
-    def ended(self) -> None:
-        """Say nothing."""

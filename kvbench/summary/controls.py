@@ -25,8 +25,8 @@ from kvbench.analysis.request_table import counted_in_pass, tokens_of_pass
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
 from kvbench.errors import UsageError
-from kvbench.experiments.readings import view_of
-from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, Run, control_folder, read_run
+from kvbench.experiments.readings import ExperimentView
+from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, control_folder, read_run
 from kvbench.summary import validity
 
 LEAST_GAIN = 0.1
@@ -80,16 +80,16 @@ class Controls:
     notes: tuple[str, ...] = ()
 
 
-def read_controls(run: Run) -> Controls:
+def read_controls(view: RunView) -> Controls:
     """The controls of a run, from the folders below it."""
-    if not RunInfo(run.manifest).config.get("controls"):
+    if not view.info.config.get("controls"):
         return Controls()
     rows: list[ControlRow] = []
     reasons: list[str] = []
     notes: list[str] = []
     for name in CONTROLS:
         try:
-            control = view_of(read_run(control_folder(run.path, name)))
+            control = ExperimentView(read_run(control_folder(view.path, name)))
         except UsageError:
             notes.append(f"the control {name} was not measured")
             continue

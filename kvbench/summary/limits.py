@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from kvbench.analysis.latency import timed
 from kvbench.analysis.request_table import pass_labels
 from kvbench.analysis.run_info import RunInfo
-from kvbench.analysis.run_view import RunView
 from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS
+from kvbench.drawing.numbers import numbered
 from kvbench.experiments.reading import Reading
-from kvbench.experiments.readings import reading_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.models.shapes import SHAPES
 
 SMALL_MODEL = 3e9
@@ -23,22 +23,21 @@ SHORT_ANSWER = 32
 """Tokens up to which an answer is over before decoding weighs anything."""
 
 
-def limits(view: RunView) -> tuple[str, ...]:
+def limits(view: ExperimentView) -> tuple[str, ...]:
     """The limits of a run, in words.
 
     A simulated run measured nothing, which its notes say; only the limits of its workload are left to say here.
     """
     if not view.requests:
         return ()
-    reading = reading_of(view.info.experiment)
     if view.info.simulated:
-        return (*reading.limits(view), *_unknown(view))
+        return (*view.reading.limits(view), *_unknown(view))
     return (
         *_certainty(view),
         *_unfinished(view),
-        *_load(view.info, reading),
+        *_load(view.info, view.reading),
         *_preemption(view),
-        *reading.limits(view),
+        *view.reading.limits(view),
         *_answers(view.info),
         *_restore(view),
         *_model(view.info),
@@ -47,7 +46,7 @@ def limits(view: RunView) -> tuple[str, ...]:
     )
 
 
-def _certainty(view: RunView) -> Iterator[str]:
+def _certainty(view: ExperimentView) -> Iterator[str]:
     """Too few repeats for an interval, too few requests for a tail."""
     known = timed(view.table)
     if known.empty:
@@ -60,7 +59,7 @@ def _certainty(view: RunView) -> Iterator[str]:
         yield f"the slowest requests: a {tail} needs {needs} of an arm and pass, and there {'is' if fewest == 1 else 'are'} {fewest:,}"
 
 
-def _unfinished(view: RunView) -> Iterator[str]:
+def _unfinished(view: ExperimentView) -> Iterator[str]:
     """Passes that were begun or asked for and that no repeat finished."""
     names = view.info.config.get("passes")
     if names is None:
@@ -86,7 +85,7 @@ def _load(info: RunInfo, reading: Reading) -> Iterator[str]:
         yield f"arrivals that wait for nobody: {info.concurrency} requests in flight, each sent when another had ended (--rate)"
 
 
-def _preemption(view: RunView) -> Iterator[str]:
+def _preemption(view: ExperimentView) -> Iterator[str]:
     """Requests that ran together, and none gave way; alone, no request can."""
     preemptions = view.table["preemptions"]
     if view.info.concurrency != 1 and not preemptions.isna().any() and not preemptions.any():
@@ -96,10 +95,10 @@ def _preemption(view: RunView) -> Iterator[str]:
 def _answers(info: RunInfo) -> Iterator[str]:
     tokens = info.output_tokens
     if tokens is not None and tokens <= SHORT_ANSWER:
-        yield f"long answers: each has {_counted(tokens, 'token')} (--output-tokens)"
+        yield f"long answers: each has {numbered(tokens, 'token')} (--output-tokens)"
 
 
-def _restore(view: RunView) -> Iterator[str]:
+def _restore(view: ExperimentView) -> Iterator[str]:
     info = view.info
     if info.link is not None:
         yield (
@@ -118,7 +117,8 @@ def _model(info: RunInfo) -> Iterator[str]:
     name, parameters = info.model.get("name"), info.model.get("parameters")
     random = name in SHAPES
     if parameters is not None and parameters < SMALL_MODEL:
-        yield f"a model of the size that is served: {name} has {_millions(parameters)} {'random ' if random else ''}weights (--model)"
+        many = f"{parameters / 1e9:.1f} billion" if parameters >= 1e9 else f"{parameters / 1e6:,.1f} million"
+        yield f"a model of the size that is served: {name} has {many} {'random ' if random else ''}weights (--model)"
     elif random:
         yield f"answers that mean anything: the weights of {name} are random (--model)"
 
@@ -129,22 +129,14 @@ def _machine(info: RunInfo) -> Iterator[str]:
         yield "what the servers ran on: of their machine nothing is known, only the client's is recorded"
     elif (cpu := environment.get("cpu")) is not None:
         cores = environment.get("cores")
-        where = environment.get("gpu") or (cpu if cores is None else f"{cpu}, {_counted(cores, 'core')}")
+        where = environment.get("gpu") or (cpu if cores is None else f"{cpu}, {numbered(cores, 'core')}")
         yield f"another machine: it ran on one ({where})"
     else:
         yield "what it ran on: the machine is not recorded"
 
 
-def _unknown(view: RunView) -> Iterator[str]:
+def _unknown(view: ExperimentView) -> Iterator[str]:
     answered = view.table[~view.table["failed"]]
     unknown = int(answered[["device", "host", "computed"]].isna().any(axis=1).sum())
     if unknown:
-        yield f"where each prompt token came from: unknown for {unknown:,} of {_counted(len(answered), 'request')}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _millions(parameters: float) -> str:
-    return f"{parameters / 1e9:.1f} billion" if parameters >= 1e9 else f"{parameters / 1e6:,.1f} million"
+        yield f"where each prompt token came from: unknown for {unknown:,} of {numbered(len(answered), 'request')}"

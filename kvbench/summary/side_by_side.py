@@ -116,15 +116,13 @@ def side_by_side(paths: Sequence[Path], per_document: bool = False, per_repeat: 
     Raises:
         UsageError: one of them cannot be read; names it.
     """
-    sources: list[_Source] = []
+    places: list[tuple[Path, Point | None]] = []
     key = None
     for path in paths:
         sweep = read_sweep(path) if is_sweep(path) else None
-        if sweep is None:
-            sources.append(_source(path, None, per_document, per_repeat))
-            continue
-        key = sweep.key if len(paths) == 1 else None
-        sources += [_source(path / point.folder, point, per_document, per_repeat) for point in sweep.points]
+        places += [(path, None)] if sweep is None else [(path / point.folder, point) for point in sweep.points]
+        key = sweep.key if sweep is not None and len(paths) == 1 else None
+    sources = [_source(*place, per_document, per_repeat) for place in places]
     differing = {name: values for name, *values in differing_options([source.config for source in sources])}
     if key is None and len(differing) == 1:
         (key,) = differing

@@ -16,7 +16,7 @@ from kvbench.analysis.run_view import Rows, RunView
 from kvbench.analysis.speedup import FirstRead, first_read
 from kvbench.analysis.stalls import Stalls, stalls_of
 from kvbench.experiments.reading import Reading
-from kvbench.experiments.readings import reading_of, row_keys, view_of
+from kvbench.experiments.readings import ExperimentView, row_keys
 from kvbench.metrics.registry import of_pass as added_metrics
 from kvbench.runs.run_folder import Run
 from kvbench.summary import validity
@@ -24,6 +24,7 @@ from kvbench.summary.controls import Controls, read_controls
 from kvbench.summary.limits import limits
 
 FORMAT = "kvbench.summary/1"
+_DISAGREEMENT = "repeats differ in their tokens by tier; the table shows their rounded mean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +77,17 @@ class Summary:
 
 def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) -> Summary:
     """The summary of a run, finished or not; ``per_document`` adds a row for each request of a pass, ``per_repeat`` for each repeat."""
-    return summary_of(view_of(run), per_document, per_repeat)
+    return summary_of(ExperimentView(run), per_document, per_repeat)
 
 
-def summary_of(view: RunView, per_document: bool = False, per_repeat: bool = False) -> Summary:
+def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: bool = False) -> Summary:
     """The same of a run that is in view already."""
-    info, reading = view.info, reading_of(view.info.experiment)
+    info, reading = view.info, view.reading
     judges, measures = reading.judges_tiers, reading.judges_tiers and not info.simulated
     far = tuple(spread.outliers(view)) if measures else ()
     passes = tuple(pass_rows(view, {(row.arm, row.pass_index): row.count for row in far}, added_metrics)) if judges else ()
     costs = tuple(_first_reads(view, reading)) if measures else ()
-    controls = read_controls(view.run)
+    controls = read_controls(view)
     recorded = info.reasons if info.status == "invalid" else ()
     return Summary(
         path=str(view.path),
@@ -104,7 +105,7 @@ def summary_of(view: RunView, per_document: bool = False, per_repeat: bool = Fal
         sentences=(*reading.sentences(view, passes, costs), *reading.conditions(view)),
         notes=(
             *validity.notes(view),
-            *_disagreement(passes),
+            *([] if all(row.repeats_agree for row in passes) else [_DISAGREEMENT]),
             *spread.outlier_note(far, view.labels),
             *reading.unsteady(view, costs),
             *controls.notes,
@@ -149,11 +150,6 @@ def _first_reads(view: RunView, reading: Reading) -> Iterator[FirstRead]:
         for arm in view.arms[1:]:
             if (cost := first_read(view.table, view.arms[0], arm)) is not None:
                 yield cost
-
-
-def _disagreement(rows: tuple[PassRow, ...]) -> Iterator[str]:
-    if any(not row.repeats_agree for row in rows):
-        yield "repeats differ in their tokens by tier; the table shows their rounded mean"
 
 
 def _plain(value: Any) -> Any:

@@ -6,45 +6,52 @@ Every sentence that can name the option to try names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
-from kvbench.experiments.readings import reading_of, view_of
+from kvbench.drawing.numbers import numbered
+from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.calibration import fit_notes
-from kvbench.runs.run_folder import Run
-from kvbench.summary import servers
+
+STARTED = "server_started_ms"
+"""Among the counters, and none: when the server's process started."""
+
+LAG_TICK_S = 0.01
+"""The client looks so often how late its event loop is."""
+
+NOTICEABLE_LAG = 0.05
+"""A client whose 99th percentile of lag is above this share of a pass's median TTFT may explain some of it."""
 
 
-def check(run: Run) -> list[str]:
-    """The reasons not to trust a run, one sentence each; empty if there is none."""
-    return reasons(view_of(run))
-
-
-def reasons(view: RunView) -> list[str]:
-    """The same of a run that is in view already."""
-    reading = reading_of(view.info.experiment)
+def reasons(view: ExperimentView) -> list[str]:
+    """Why not to trust a run, one sentence each; empty if there is no reason."""
     return [
         *_failures(view),
-        *_warm_first_pass(view, reading.prompts_share),
+        *_warm_first_pass(view, view.reading.prompts_share),
         *_wrong_tokens(view),
-        *servers.reasons(view),
-        *reading.reasons(view),
+        *_backwards(view),
+        *_restarted(view),
+        *_foreign_traffic(view),
+        *_faults(view),
+        *view.reading.reasons(view),
         *_not_as_predicted(view.agreement),
     ]
 
 
-def notes(view: RunView) -> list[str]:
+def notes(view: ExperimentView) -> list[str]:
     """What a reader must know and what is no fault, one sentence each."""
-    reading = reading_of(view.info.experiment)
     return [
-        *_status(view, reading.requests_of_repeat(view.info)),
+        *_status(view, view.reading.requests_of_repeat(view.info)),
         *view.run.skipped,
         *_simulated(view.info),
-        *reading.setup_notes(view),
-        *servers.notes(view),
-        *reading.notes(view),
+        *view.reading.setup_notes(view),
+        *_late_client(view),
+        *view.reading.notes(view),
     ]
 
 
@@ -82,8 +89,8 @@ def _warm_first_pass(view: RunView, prompts_share: bool) -> Iterator[str]:
         read.add(document)
     for arm, lines in warm.items():
         yield (
-            f"the first pass of arm {arm} was not cold: {_requests(len(lines))} met cached tokens of a document never read before "
-            f"(the first, {lines[0]['request_id']}: {_cached(lines[0]):,})"
+            f"the first pass of arm {arm} was not cold: {numbered(len(lines), 'request')} met cached tokens of a document never read "
+            f"before (the first, {lines[0]['request_id']}: {_cached(lines[0]):,})"
         )
 
 
@@ -98,35 +105,85 @@ def _wrong_tokens(view: RunView) -> Iterator[str]:
         *tiers, prompt = parts(line)
         return None not in (*tiers, prompt) and sum(tiers) != prompt  # type: ignore[arg-type]
 
-    def resized(line: Line) -> bool:
-        return line["prompt_tokens"] not in (None, line["prompt_tokens_sent"])
-
-    def wrong_output(line: Line) -> bool:
-        return line["error"] is None and asked is not None and line["output_tokens"] != asked
-
-    def sums(line: Line) -> str:
-        return "{} + {} + {} of {}".format(*parts(line))
-
-    yield from _lines(view, unequal_sum, "tokens by tier (device + host + computed) do not sum to the prompt", sums)
-    yield from _lines(
-        view,
-        resized,
-        "the prompt as counted is not the prompt as sent",
-        lambda line: f"{line['prompt_tokens']} of {line['prompt_tokens_sent']}",
+    checks: tuple[tuple[str, Callable[[Line], bool], Callable[[Line], str]], ...] = (
+        (
+            "tokens by tier (device + host + computed) do not sum to the prompt",
+            unequal_sum,
+            lambda line: "{} + {} + {} of {}".format(*parts(line)),
+        ),
+        (
+            "the prompt as counted is not the prompt as sent",
+            lambda line: line["prompt_tokens"] not in (None, line["prompt_tokens_sent"]),
+            lambda line: f"{line['prompt_tokens']} of {line['prompt_tokens_sent']}",
+        ),
+        (
+            "the output is not --output-tokens long",
+            lambda line: line["error"] is None and asked is not None and line["output_tokens"] != asked,
+            lambda line: f"{line['output_tokens']} of {asked}",
+        ),
     )
-    yield from _lines(
-        view,
-        wrong_output,
-        "the output is not --output-tokens long",
-        lambda line: f"{line['output_tokens']} of {asked}",
-    )
+    for what, wrong, how in checks:
+        if found := [line for line in view.requests if wrong(line)]:
+            yield f"{what}, in {numbered(len(found), 'request')} (the first, {found[0]['request_id']}: {how(found[0])})"
 
 
-def _lines(view: RunView, wrong: Callable[[Line], bool], what: str, how: Callable[[Line], str]) -> Iterator[str]:
-    """One sentence for all requests for which ``wrong`` holds."""
-    found = [line for line in view.requests if wrong(line)]
-    if found:
-        yield f"{what}, in {_requests(len(found))} (the first, {found[0]['request_id']}: {how(found[0])})"
+def _backwards(view: RunView) -> Iterator[str]:
+    """Counters only grow within an arm and repeat; one that fell was reset or restarted, and its differences mean nothing."""
+    fell: dict[tuple[str, str], str] = {}
+    for line, before, after in _counters(view):
+        for name in sorted((before.keys() & after.keys()) - {STARTED}):
+            if after[name] < before[name]:
+                where = f"repeat {line['repeat']}, pass {line['pass']}: from {before[name]:,} to {after[name]:,}"
+                fell.setdefault((line["arm"], name), f"counter {name} of arm {line['arm']} went backwards, first in {where}")
+    yield from fell.values()
+
+
+def _restarted(view: RunView) -> Iterator[str]:
+    for line, before, after in _counters(view):
+        if STARTED in before and before[STARTED] != after.get(STARTED):
+            yield f"the server of arm {line['arm']} was restarted in repeat {line['repeat']}, before the end of pass {line['pass']}"
+            return
+
+
+def _foreign_traffic(view: RunView) -> Iterator[str]:
+    """Requests and prompt tokens that a server counted and that were not ours, within a pass or between two."""
+    sent: dict[tuple[Any, ...], list[Line]] = {}
+    for line in view.requests:
+        if line["sent_s"] is not None:
+            sent.setdefault(_pass(line), []).append(line)
+    for line, before, after in _counters(view):
+        within = after is line["counters_after"]
+        ours = sent.get(_pass(line), []) if within else []
+        finished = after.get("finished", 0) - before.get("finished", 0) - len(ours)
+        tokens = after.get("prompt_tokens", 0) - before.get("prompt_tokens", 0) - sum(item["prompt_tokens_sent"] for item in ours)
+        if before and (finished > 0 or tokens > 0):
+            when = "in" if within else "before"
+            yield (
+                f"foreign traffic: {when} pass {line['pass']} of arm {line['arm']}, repeat {line['repeat']}, the server counted "
+                f"{max(finished, 0):,} requests and {max(tokens, 0):,} prompt tokens that were not of this run"
+            )
+            return
+
+
+def _counters(view: RunView) -> Iterator[tuple[Line, dict[str, int], dict[str, int]]]:
+    """Each two readings that follow each other on one server, with the pass that the later one belongs to."""
+    last: dict[tuple[str, int], dict[str, int]] = {}
+    for line in view.passes:
+        server = line["arm"], line["repeat"]
+        for before, after in pairwise([last.get(server, {}), line["counters_before"], line["counters_after"]]):
+            yield line, before, after
+        last[server] = line["counters_after"]
+
+
+def _pass(line: Line) -> tuple[Any, ...]:
+    return line["arm"], line["repeat"], line["pass_index"]
+
+
+def _faults(view: RunView) -> Iterator[str]:
+    """What the runner saw that speaks against a pass."""
+    for line in view.passes:
+        for fault in line.get("faults") or ():
+            yield f"arm {line['arm']}, repeat {line['repeat']}, pass {line['pass']}: {fault}"
 
 
 def _not_as_predicted(agreement: Agreement | None) -> Iterator[str]:
@@ -173,10 +230,33 @@ def _simulated(info: RunInfo) -> Iterator[str]:
         yield from fit_notes(fit["model"], fit["status"], model)
 
 
+def _late_client(view: RunView) -> Iterator[str]:
+    """A client so late that it may explain what was measured."""
+    worst: tuple[float, str] | None = None
+    for line in view.passes:
+        lag = _lag_p99(line)
+        ttft = None if lag is None else _median_ttft(view, line)
+        if ttft and lag is not None and lag > NOTICEABLE_LAG * ttft and (worst is None or lag / ttft > worst[0]):
+            worst = lag / ttft, f"arm {line['arm']}, pass {line['pass']}: its lag's p99 is {lag:.1f} ms, the TTFT's p50 {ttft:.1f} ms"
+    if worst is not None:
+        remedy = "free a core, or lower --concurrency or --rate"
+        yield f"the client itself was late and may explain some of what was measured ({worst[1]}); {remedy}"
+
+
+def _median_ttft(view: RunView, line: Line) -> float | None:
+    times = [item["ttft_ms"] for item in view.requests if _pass(item) == _pass(line) and item["ttft_ms"] is not None]
+    return float(np.median(times)) if times else None
+
+
+def _lag_p99(line: Line) -> float | None:
+    """The 99th percentile of the client's lag in ms: only lags above a millisecond were kept, of one look every tick."""
+    lags = line.get("client_lags_ms")
+    if lags is None or not line["wall_s"]:
+        return None
+    beyond = int(line["wall_s"] / LAG_TICK_S * 0.01)
+    return sorted(lags, reverse=True)[beyond] if len(lags) > beyond else 0.0
+
+
 def _cached(line: Line) -> int:
     """Cached tokens of a request; unknown counts as none here, where only a known hit is a fault."""
     return (line["cached_tokens_device"] or 0) + (line["cached_tokens_host"] or 0)
-
-
-def _requests(count: int) -> str:
-    return "1 request" if count == 1 else f"{count:,} requests"

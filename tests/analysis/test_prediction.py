@@ -14,13 +14,14 @@ import pytest
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.prediction import Foreseen
+from kvbench.experiments.readings import ExperimentView
 from kvbench.reports.formats import markdown, terminal
 from kvbench.reports.formats.csv import to_csv
 from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import PassRecord, RequestError, RequestRecord
 from kvbench.runs.run_folder import Run
 from kvbench.summary.summary import Summary, summarise
-from kvbench.summary.validity import check
+from kvbench.summary.validity import reasons
 from tests.made import PROMPT, Answer, Made, Script, cyclic
 
 
@@ -159,7 +160,7 @@ def test_per_document_shows_both_sides_also_where_they_agree(tmp_path: Path) -> 
 def test_an_estimate_is_marked_and_a_difference_from_it_is_no_fault(tmp_path: Path) -> None:
     run = run_of(tmp_path, lost, exact=False)
     text = terminal.render(summarise(run))
-    assert check(run) == []
+    assert reasons(ExperimentView(run)) == []
     assert "Estimated (no promise) by the simulator" in " ".join(text.split())
     assert re.search(r"^cpu +repeat +estimate +0 +48,640", text, re.MULTILINE)
     assert "Requests that differ" not in text
@@ -210,5 +211,5 @@ def test_a_tier_that_was_foreseen_to_give_nothing_need_not_hit(tmp_path: Path) -
     def edit(record: PassRecord) -> PassRecord:
         return replace(predicted(replace(record, arm="none")), arm=record.arm)
 
-    assert check(Made(edit_pass=edit).write(tmp_path / "foreseen", never)) == []
-    assert "gave nothing to pass 1 (repeat), although it must" in check(Made().write(tmp_path / "plain", never))[0]
+    assert reasons(ExperimentView(Made(edit_pass=edit).write(tmp_path / "foreseen", never))) == []
+    assert "gave nothing to pass 1 (repeat), although it must" in reasons(ExperimentView(Made().write(tmp_path / "plain", never)))[0]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvbench.analysis.latency import pass_seconds
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.statistics import P90_NEEDS, P99_NEEDS, statistics
+from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.records import RequestError, RequestRecord
 from kvbench.runs.run_folder import read_run
 from kvbench.summary.summary import Summary, summarise
@@ -66,7 +66,7 @@ def test_rows_pool_the_requests_of_all_repeats(tmp_path: Path) -> None:
 
 def test_pass_time_is_the_median_over_repeats(tmp_path: Path) -> None:
     run = Made(repeats=3).write(tmp_path / "run", lambda arm, repeat, *_: Answer([100.0, 900.0, 200.0][repeat]))
-    assert pass_seconds(run)["none", 0] == pytest.approx(10 * (0.2 + 0.007))
+    assert ExperimentView(run).pass_seconds("none", 0) == pytest.approx(10 * (0.2 + 0.007))
 
 
 def test_failed_requests_are_counted_and_never_timed(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kvbench.analysis import timeline as names
 from kvbench.analysis.timeline import Phase, phases, timelines
 from kvbench.cli.main import main
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.reports.timeline import label, marked, timeline_description
 from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.engine.kv.kv_store import KVStore
@@ -160,7 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Path:
 
 
 def test_every_arm_has_a_timeline_of_the_same_requests_on_the_same_axis(folder: Path) -> None:
-    found = timelines(view_of(read_run(folder)))
+    found = timelines(ExperimentView(read_run(folder)))
     assert [item.arm for item in found] == ["ample", "recompute", "swap", "reserve"]
     assert {(len(item.rows), item.requests, item.left_out, item.pass_label) for item in found} == {(6, 6, 0, None)}
     assert len({item.span_s for item in found}) == 1
@@ -180,7 +180,7 @@ def test_of_many_requests_those_stay_that_stood_still_longest_and_the_rest_is_co
     for line in run.requests:
         stalls[line["position"]] = max([stalls[line["position"]], *(stall["total_ms"] for stall in line["stalls"])])
     longest = sorted(stalls, key=lambda position: -stalls[position])[:2]
-    for item in timelines(view_of(run), most_rows=2):
+    for item in timelines(ExperimentView(run), most_rows=2):
         assert [row.position for row in item.rows] == sorted(longest)
         assert (item.left_out, item.requests) == (4, 6)
 
@@ -202,18 +202,18 @@ def test_a_run_in_which_nobody_gave_way_has_none(small_model: Path, tmp_path: Pa
         main(["run", "cyclic", "--docs", "2", "--doc-tokens", "32", "--model", str(small_model), "--quiet", "--out", str(tmp_path / "run")])
         == 0
     )
-    assert timelines(view_of(read_run(tmp_path / "run"))) == ()
+    assert timelines(ExperimentView(read_run(tmp_path / "run"))) == ()
 
 
 def test_a_dense_stream_is_marked_at_every_so_manieth_token(folder: Path) -> None:
-    item = timelines(view_of(read_run(folder)))[1]
+    item = timelines(ExperimentView(read_run(folder)))[1]
     for tokens, every in ((100, 1), (249, 1), (400, 2), (1200, 5), (2400, 10), (30_000, 200)):
         row = replace(item.rows[0], token_times_s=tuple(place / tokens for place in range(tokens)))
         assert marked(replace(item, rows=(row,), span_s=1.0)) == every
 
 
 def test_the_picture_in_words_names_the_longest_stall_with_its_parts(folder: Path) -> None:
-    item = next(item for item in timelines(view_of(read_run(folder))) if item.arm == "recompute")
+    item = next(item for item in timelines(ExperimentView(read_run(folder))) if item.arm == "recompute")
     line = max(
         (line for line in read_run(folder).requests if line["arm"] == "recompute"),
         key=lambda line: max([0, *(s["total_ms"] for s in line["stalls"])]),

@@ -26,6 +26,7 @@ from kvbench.comparison.verdict import Change, ChangeVerdict, as_shares, interva
 from kvbench.errors import UsageError
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit
+from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestError, RequestRecord
 from kvbench.runs.run_folder import Run, read_run
 from tests.made import Answer, Made, Script, cyclic
@@ -402,7 +403,7 @@ def test_a_base_of_several_runs_knows_how_much_whole_runs_differ(tmp_path: Path,
     assert main(["compare", str(file), str(tmp_path / "same")]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "15 repeats in 5 runs" in text
-    json_of = json.loads(report.to_json(compare(base, base)))
+    json_of = json.loads(to_json(compare(base, base)))
     assert (json_of["base"]["runs"], json_of["regressed"]) == (5, False)
 
 
@@ -550,7 +551,7 @@ def test_more_than_0_is_more_by_any_share(tmp_path: Path, rule: str, fails: tupl
     for place, (new, failed) in enumerate(zip((cyclic, warm), fails, strict=True)):
         found = compared(tmp_path / str(place), cyclic, new, fail_on=[rule])
         assert [outcome.failed for outcome in found.outcomes] == [failed]
-        assert json.loads(report.to_json(found))["thresholds"][0]["measured"] == (0.0 if new is cyclic else None)
+        assert json.loads(to_json(found))["thresholds"][0]["measured"] == (0.0 if new is cyclic else None)
 
 
 def test_speedups_over_different_arms_are_not_compared(tmp_path: Path) -> None:
@@ -639,7 +640,7 @@ def test_the_terminal_fits_80_columns_and_says_no_nan(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "nan" not in text.lower().split()
     assert "hits lost" in text
-    assert json.loads(report.to_json(found))["regressed"] is True
+    assert json.loads(to_json(found))["regressed"] is True
 
 
 def test_markdown_shows_rules_and_names_as_they_are(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from kvbench.runners.simulator.simulator import CacheSizes
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import read_manifest, read_run, set_status
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary.summary import summarise
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
@@ -207,7 +207,7 @@ def test_the_run_that_measures_the_plan_has_the_tokens_it_foresees(options: dict
     params = build_run().make_context(name, words).params
     given = {name: value for name, value in params.items() if name in all_fields() and value}  # what is not given is empty
     config = load_config(None, {**given, "runner": "simulator", "profile": "engine", "dtype": "float32"})
-    run = summarise(read_run(session.run(config, tmp_path / "run", Silent(), []).path))
+    run = summarise(read_run(session.run(config, tmp_path / "run", Watcher(), []).path))
     tokens = [(row.arm, row.pass_label, row.device, row.host or 0, row.computed) for row in run.passes]
     assert tokens == [(row.arm, row.pass_label, row.device, row.host or 0, row.computed) for row in made.passes]
     assert sum(row.host or 0 for row in made.passes) > 0

@@ -21,7 +21,8 @@ from kvbench.planning.trace_accesses import block_trace
 from kvbench.planning.trace_plan import TracePlan, plan_trace
 from kvbench.planning.trace_tiers import read_tiers
 from kvbench.reports import trace_plan as reports
-from kvbench.reports.trace_plots import trace_plots
+from kvbench.reports.formats.json import to_json
+from kvbench.reports.plan_plots import trace_plots
 from kvbench.runners.profiles import ENGINE, PROFILES
 from kvbench.runners.simulator.simulator import CacheSizes, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve
@@ -252,7 +253,7 @@ def test_the_report_fits_80_columns_and_names_every_part() -> None:
 
 def test_the_json_is_the_plan() -> None:
     made = plan(EXCERPT, kv_tokens=20_480, window=600)
-    read = json.loads(reports.to_json(made))
+    read = json.loads(to_json(made))
     assert (read["format"], read["bound"], len(read["curve"]), len(read["windows"])) == (
         "kvbench.trace-plan/1", made.bound, len(made.curve), len(made.windows),
     )  # fmt: skip

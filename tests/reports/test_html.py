@@ -21,7 +21,7 @@ import pytest
 from kvbench.analysis.points import MOST_PLACES, MOST_POINTS, points_of
 from kvbench.cli.main import main
 from kvbench.drawing.plots import Plot, standalone
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.reports.formats import html
 from kvbench.reports.formats.format import RunReport
 from kvbench.reports.origin import origin_of
@@ -78,11 +78,11 @@ class Reader(HTMLParser):
 
 
 def draw(run: Run) -> tuple[Plot, ...]:
-    return run_plots(summarise(run), view_of(run))
+    return run_plots(summarise(run), ExperimentView(run))
 
 
 def page_of(run: Run) -> str:
-    return html.render(RunReport(summarise(run, per_document=True, per_repeat=True), view_of(run)))
+    return html.render(RunReport(summarise(run, per_document=True, per_repeat=True), ExperimentView(run)))
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_an_arm_may_be_named_like_markup(tmp_path: Path) -> None:
 def test_servers_and_the_recorded_command_are_quoted_for_a_shell(run: Run) -> None:
     server = {"vllm": {"command": ["python", "-m", "vllm", '--kv={"a": 1}'], "environment": {"X": "a b"}, "inherited": {"OMP": "1"}}}
     manifest = {**run.manifest, "command": ["kvbench", "run", "--documents", "my files"], "arms": [{"name": "cpu", "command": server}]}
-    origin = origin_of(view_of(replace(run, manifest=manifest)))
+    origin = origin_of(ExperimentView(replace(run, manifest=manifest)))
     assert origin.recorded == "kvbench run --documents 'my files'"
     assert origin.servers == (("cpu, vllm", """OMP=1 X='a b' python -m vllm '--kv={"a": 1}'"""),)
     assert json.loads(origin.config) == run.manifest["config"]
@@ -263,7 +263,7 @@ def test_a_run_without_requests_has_a_page(tmp_path: Path) -> None:
 def test_a_long_pass_is_drawn_by_the_medians_of_neighbours(tmp_path: Path) -> None:
     docs = 3 * MOST_PLACES - 1
     run = Made(docs=docs, passes=("sequential",), arms={"none": None}).write(tmp_path / "run", lambda *place: Answer(float(place[3])))
-    points = points_of(view_of(run))
+    points = points_of(ExperimentView(run))
     (found,) = points.passes
     assert (found.merged, len(found.ttft_ms), found.documents) == (3, MOST_PLACES, ())
     assert found.ttft_ms[0] == 1.0
@@ -280,7 +280,7 @@ def test_a_document_is_drawn_by_the_median_of_its_repeats_without_failed_ones(tm
         """The last repeat fails after its first token."""
         return replace(record, error=RequestError("closed", "in mid-stream")) if record.key.repeat == 3 else record
 
-    points = points_of(view_of(Made(repeats=4, docs=1, edit=broken).write(tmp_path / "run", script)))
+    points = points_of(ExperimentView(Made(repeats=4, docs=1, edit=broken).write(tmp_path / "run", script)))
     assert points.passes[0].ttft_ms.tolist() == pytest.approx([20.0])
     assert points.sources[0].n == 9
 

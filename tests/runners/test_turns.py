@@ -30,7 +30,7 @@ from kvbench.runs.rates import Rates
 from kvbench.runs.records import RequestRecord, digest
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.testing.fake_script import MODEL, Script
 from kvbench.testing.fake_server import FakeServer, serving
 from tests.runners.turns import ADDED, OUTPUT, PROMPT, SECOND, Talks, talking, talks
@@ -280,7 +280,7 @@ def test_nothing_that_comes_after_another_is_sent_once_a_run_is_given_up() -> No
 def run_talks(folder: Path, **given: Any) -> Run:
     with talking():
         config = load_config(None, {"experiment": "talk", "tier": "none", **given})
-        finished = session.run(config, folder, Silent(), ["kvbench", "run"])
+        finished = session.run(config, folder, Watcher(), ["kvbench", "run"])
     assert finished.reasons == []
     return read_run(finished.path)
 
@@ -326,6 +326,6 @@ def test_a_run_on_a_server(tmp_path: Path) -> None:
 
 def test_a_run_without_turns_has_neither_field(small_model: Path, tmp_path: Path) -> None:
     config = load_config(None, {"runner": "simulator", "docs": 2, "doc_tokens": 40, "kv_tokens": 256})
-    run = read_run(session.run(config, tmp_path / "run", Silent(), []).path)
+    run = read_run(session.run(config, tmp_path / "run", Watcher(), []).path)
     assert {"session", "turn"} & run.requests[0].keys() == set()
     assert {"session", "turn"} & set(request_frame(run).columns) == set()

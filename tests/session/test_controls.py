@@ -21,12 +21,13 @@ from kvbench.comparison.baseline import reduce
 from kvbench.comparison.compare import compare
 from kvbench.errors import Interrupted, RunFailed, UsageError
 from kvbench.experiments.cyclic.controls import control_configs
+from kvbench.experiments.readings import ExperimentView
 from kvbench.reports.formats import markdown, terminal
 from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import CONTROLS, LEAST_CONTROL_REPEATS, Run, control_folder, read_run
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary import controls
 from kvbench.summary.controls import Verdict, judge, read_controls
 from kvbench.summary.summary import summarise
@@ -145,7 +146,7 @@ def test_no_gain_is_a_table_and_no_reason(tmp_path: Path) -> None:
 
 
 def test_a_gain_where_no_tier_can_help_is_a_reason(tmp_path: Path) -> None:
-    found = read_controls(made(tmp_path, {"no-reuse": steady(1.3), "fits": steady(1.02)}))
+    found = read_controls(ExperimentView(made(tmp_path, {"no-reuse": steady(1.3), "fits": steady(1.02)})))
     assert [row.verdict for row in found.rows] == [Verdict.GAIN, Verdict.NO_GAIN]
     assert found.rows[0].gain == pytest.approx(0.3, abs=0.02)
     assert found.rows[0].gain == pytest.approx((found.rows[0].baseline_ms or 0) / (found.rows[0].p50_ms or 1) - 1)
@@ -154,13 +155,13 @@ def test_a_gain_where_no_tier_can_help_is_a_reason(tmp_path: Path) -> None:
 
 
 def test_tokens_from_the_tier_are_a_reason_whatever_the_clock_says(tmp_path: Path) -> None:
-    found = read_controls(made(tmp_path, {name: steady(host=256) for name in CONTROLS}))
+    found = read_controls(ExperimentView(made(tmp_path, {name: steady(host=256) for name in CONTROLS})))
     assert list(found.reasons) == [
         f"control {name}: the cpu tier gave 1,024 tokens where {where}, so it cannot have: the counts are wrong"
         for name, where in (("no-reuse", "nothing is read again"), ("fits", "everything fits the pool"))
     ]
     overlapping = replace(CONTROL, config={"reuse": 0.0, "concurrency": 4})
-    found = read_controls(made(tmp_path / "b", {name: steady(host=256) for name in CONTROLS}, overlapping))
+    found = read_controls(ExperimentView(made(tmp_path / "b", {name: steady(host=256) for name in CONTROLS}, overlapping)))
     assert [reason.partition(":")[0] for reason in found.reasons] == ["control no-reuse"]
 
 
@@ -182,7 +183,7 @@ def test_what_speaks_against_a_control_speaks_against_the_run(tmp_path: Path) ->
     ],
 )
 def test_too_little_data_is_said_and_no_reason(tmp_path: Path, options: dict[str, Any], note: str) -> None:
-    found = read_controls(made(tmp_path, {"fits": steady(1.5)}, **options))
+    found = read_controls(ExperimentView(made(tmp_path, {"fits": steady(1.5)}, **options)))
     assert found.reasons == ()
     assert [row.verdict for row in found.rows] == [Verdict.TOO_FEW]
     assert found.notes[:2] == ("the control no-reuse was not measured", note)
@@ -192,14 +193,14 @@ def test_a_control_too_noisy_to_show_anything_says_so(tmp_path: Path) -> None:
     def noisy(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
         return Answer(100.0 * (1 + repeat))
 
-    found = read_controls(made(tmp_path, dict.fromkeys(CONTROLS, noisy)))
+    found = read_controls(ExperimentView(made(tmp_path, dict.fromkeys(CONTROLS, noisy))))
     assert {row.verdict for row in found.rows} == {Verdict.TOO_NOISY}
     assert "the control fits says nothing of cpu: the noise is " in found.notes[1]
 
 
 def test_a_run_without_controls_has_none(tmp_path: Path) -> None:
     run = Made().write(tmp_path / "run", steady())
-    assert read_controls(run) == controls.Controls()
+    assert read_controls(ExperimentView(run)) == controls.Controls()
     assert "Controls" not in terminal.render(summarise(run))
 
 
@@ -290,7 +291,7 @@ def test_a_control_can_be_run_again_by_itself(small_model: Path, tmp_path: Path,
     assert "fits: the working set (200) fits the pool (320)" in " ".join(capsys.readouterr().out.split())
 
 
-class Stops(Silent):
+class Stops(Watcher):
     """Raises an error after so many requests."""
 
     def __init__(self, after: int, error: BaseException) -> None:

@@ -22,12 +22,13 @@ from kvbench.cli import progress
 from kvbench.cli.main import main
 from kvbench.errors import Interrupted, OutOfMemory, UsageError
 from kvbench.experiments.composed import load_config
+from kvbench.experiments.readings import ExperimentView
 from kvbench.runners.engine.backend import EngineBackend
 from kvbench.runners.registry import RUNNERS, RunnerKind
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary import validity
 from kvbench.summary.summary import Summary, summarise
 
@@ -42,7 +43,7 @@ def measure(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
 
     def run(**given: Any) -> Run:
         config = load_config(None, {"model": str(small_model), **SIZES, **given})
-        finished = session.run(config, tmp_path_factory.mktemp("runs") / "run", Silent(), ["kvbench", "run"])
+        finished = session.run(config, tmp_path_factory.mktemp("runs") / "run", Watcher(), ["kvbench", "run"])
         assert finished.reasons == []
         return read_run(finished.path)
 
@@ -116,7 +117,7 @@ def test_overlapping_requests_are_estimated_and_a_difference_is_no_fault(measure
 def test_a_hit_that_nobody_foresaw_is_not_to_be_trusted(plain: Run) -> None:
     lost = {"cached_tokens_host": 0, "computed_tokens": PROMPT}
     requests = [line | (lost if line["request_id"] == "cpu-r0-p1-2" else {}) for line in plain.requests]
-    assert validity.check(replace(plain, requests=requests)) == [
+    assert validity.reasons(ExperimentView(replace(plain, requests=requests))) == [
         "hits differ from the prediction (profile engine) in 1 of 24 requests "
         "(the first, cpu-r0-p1-2: device, host, computed 0 + 0 + 114, predicted 0 + 112 + 2)"
     ]
@@ -233,7 +234,7 @@ def test_own_documents_in_the_order_of_their_names(small_model: Path, tmp_path: 
         (texts / f"{name}.txt").write_text(" ".join(f"w{ord(name) + place % 20}" for place in range(length)))
     given = {name: value for name, value in SIZES.items() if not name.startswith("doc")}
     config = load_config(None, {"model": str(small_model), "documents": texts, **given, "kv_tokens": 128})
-    run = read_run(session.run(config, tmp_path / "run", Silent(), []).path)
+    run = read_run(session.run(config, tmp_path / "run", Watcher(), []).path)
     assert run.manifest["workload"]["document_names"] == ["a.txt", "b.txt", "c.txt"]
     assert [line["prompt_tokens"] for line in run.requests if line["arm"] == "none" and line["pass_index"] == 0] == [34, 64, 104]
     assert [row.document for row in summarise(run, per_document=True).documents or ()][:3] == ["a.txt", "b.txt", "c.txt"]
@@ -242,7 +243,7 @@ def test_own_documents_in_the_order_of_their_names(small_model: Path, tmp_path: 
 # Stopped half-way.
 
 
-class Stops(Silent):
+class Stops(Watcher):
     """A watcher that stops the run after some requests, as Ctrl-C between two of them would."""
 
     def __init__(self, after: int, error: BaseException) -> None:
@@ -303,7 +304,7 @@ def test_a_run_stopped_while_it_is_judged_does_not_stay_running(
 
     monkeypatch.setattr(session, "_check", judge)
     with pytest.raises(raised):
-        session.run(load_config(None, {"model": str(small_model), **SIZES}), tmp_path / "run", Silent(), [])
+        session.run(load_config(None, {"model": str(small_model), **SIZES}), tmp_path / "run", Watcher(), [])
     run = read_run(tmp_path / "run")
     assert (run.manifest["status"], len(run.requests)) == ("interrupted", 24)
 
@@ -326,13 +327,13 @@ def test_chunks_that_are_not_whole_blocks_of_a_server_are_refused_before_anythin
     started: list[str] = []
     monkeypatch.setattr(EngineBackend, "start", lambda self, *given: started.append("started"))
     with pytest.raises(UsageError, match="--chunk-tokens 16 is not a multiple of the pool's block size, 12"):
-        session.run(load_config(None, {"model": str(small_model), **SIZES}), tmp_path / "run", Silent(), [])
+        session.run(load_config(None, {"model": str(small_model), **SIZES}), tmp_path / "run", Watcher(), [])
     assert (len(backends), started, (tmp_path / "run").exists()) == (1, [], False)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OutOfMemory("no more"), ZeroDivisionError()], ids=repr)
 def test_an_error_before_the_first_request_leaves_no_folder(small_model: Path, tmp_path: Path, error: BaseException) -> None:
-    class StopsBefore(Silent):
+    class StopsBefore(Watcher):
         def started(self, requests: int) -> None:
             raise error
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvbench.analysis.logs.logs import read_logs
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.reports.formats import markdown, terminal
 from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestError, RequestRecord
@@ -33,7 +33,7 @@ DEFAULT = [
 
 
 def found(run: Run) -> list[str]:
-    return list(limits(view_of(run)))
+    return list(limits(ExperimentView(run)))
 
 
 def changed(run: Run, part: str, **fields: Any) -> Run:

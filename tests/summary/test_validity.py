@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.records import PassRecord, PassTotals, RequestError, RequestRecord
-from kvbench.summary.validity import check, notes
+from kvbench.summary import validity
+from kvbench.summary.validity import notes
 from tests.made import CHUNK, Answer, Made, Script, cyclic
 
 
 def reasons(path: Path, script: Script = cyclic, **made: Any) -> list[str]:
-    return check(Made(**made).write(path / "run", script))
+    return validity.reasons(ExperimentView(Made(**made).write(path / "run", script)))
 
 
 def noted(path: Path, script: Script = cyclic, **made: Any) -> str:
-    return "\n".join(notes(view_of(Made(**made).write(path / "run", script))))
+    return "\n".join(notes(ExperimentView(Made(**made).write(path / "run", script))))
 
 
 def test_a_right_run_has_no_reason(tmp_path: Path) -> None:
@@ -188,4 +189,4 @@ def test_a_truncated_line_is_noted(tmp_path: Path) -> None:
     Made().write(path, cyclic)
     file = path / "requests.jsonl"
     file.write_text(file.read_text()[:-30])
-    assert "requests.jsonl: line 60 is truncated and was skipped" in notes(view_of(read_run(path)))
+    assert "requests.jsonl: line 60 is truncated and was skipped" in notes(ExperimentView(read_run(path)))

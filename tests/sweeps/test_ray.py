@@ -26,7 +26,7 @@ from kvbench.experiments.composed import load_config
 from kvbench.runs.run_folder import read_run
 from kvbench.runs.sweep_folder import SweepFolder, read_sweep
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.sweeps import ray_cluster
 from kvbench.sweeps.points import plan_sweep
 from tests.folders import tree
@@ -72,7 +72,7 @@ def driver(**given: str) -> ray_cluster.Driver:
 
 def test_a_worker_sends_its_run_folder_and_leaves_nothing(here: Path, tmp_path: Path) -> None:
     planned = plan_sweep(None, OPTIONS, ["reuse=0,1"], [])
-    session.run(planned.configs[0], tmp_path / "alone", Silent(), ["kvbench", "run"])
+    session.run(planned.configs[0], tmp_path / "alone", Watcher(), ["kvbench", "run"])
     (here / "kvbench-1" / "reuse-0").mkdir(parents=True)  # of a worker that was lost
     measure = partial(_measure, quiet=True, command=["kvbench", "run"])
     sent = ray_cluster.run_here(planned.configs[0], measure, "kvbench-1/reuse-0", driver())
@@ -91,7 +91,7 @@ def test_what_a_point_measured_before_it_failed_comes_back_with_its_reason(here:
     point = planned.sweep.points[0]
 
     def fails(config: RunConfig, path: Path) -> None:
-        session.run(config, path, Silent(), [])
+        session.run(config, path, Watcher(), [])
         raise OutOfMemory(f"no more; what was measured is in {path}")
 
     sent = ray_cluster.run_here(planned.configs[0], fails, "kvbench-1/reuse-0", driver())

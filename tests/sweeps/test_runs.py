@@ -20,7 +20,7 @@ from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import read_run
 from kvbench.runs.sweep_folder import SweepFolder, read_sweep
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.sweeps.points import plan_sweep
 from tests.folders import tree
 
@@ -39,7 +39,7 @@ def first_table(text: str) -> list[list[str]]:
     return [line.split() for line in text.split("\n\n")[0].splitlines()[2:]]
 
 
-class StopsAt(Silent):
+class StopsAt(Watcher):
     """Ends the run at its n-th request."""
 
     def __init__(self, request: int) -> None:

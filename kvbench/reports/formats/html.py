@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from kvbench.drawing.layout import HTML
 from kvbench.reports.formats.format import ReportFormat, RunReport, RunsReport
-from kvbench.reports.sections import Kind, sections
-
-if TYPE_CHECKING:
-    from kvbench.summary.side_by_side import SideBySide
+from kvbench.reports.sections import Kind, own_sections, sections
 
 _PLACED = frozenset({Kind.SENTENCES, Kind.NOTES, Kind.REASONS, Kind.LIMITS, Kind.SOURCE})
 """Sections that have a place of their own in the template."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    heading: str
-    html: Markup
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    name: str
-    title: str
-    sentences: tuple[str, ...]
-    tables: tuple[tuple[str, Markup], ...]
-    source: str
-    path: str
 
 
 def render(run: RunReport) -> str:
@@ -41,7 +20,7 @@ def render(run: RunReport) -> str:
     from kvbench.reports.origin import origin_of  # late: pandas
 
     parts = list(sections(run.summary, HTML))
-    drawn = [_Table(part.page_heading or part.heading, _table(part.table)) for part in parts if part.table and part.on_page]
+    drawn = [(part.page_heading or part.heading, _table(part.table)) for part in parts if part.table and part.on_page]
     lines = [line for part in parts if part.kind is Kind.LINES for line in part.lines]
     by_kind = {kind.name.lower(): next((part for part in parts if part.kind is kind), None) for kind in _PLACED}
     placed = {"tables": drawn, "lines": lines, "sections": by_kind}
@@ -53,9 +32,10 @@ def render_several(runs: RunsReport) -> str:
     from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, told  # late: pandas
 
     side = runs.side
+    by = "" if side.key is None else f" by {side.heading}: {', '.join(run.label for run in side.runs)}"
     return _page(
         "side_by_side.html.jinja",
-        title=_title(side),
+        title=f"{len(side.runs)} runs{by}",
         side=side,
         plots=runs.plots,
         beside=Markup(beside(side, HTML)) if any(summary.passes for _, summary in side.measured) else "",
@@ -63,7 +43,10 @@ def render_several(runs: RunsReport) -> str:
         joint=[(heading, _table(text)) for heading, text in joint_tables(side, HTML)],
         sentences=list(joint_sentences(side)),
         missing=list(told(side)),
-        runs=list(_runs(side)),
+        runs=[
+            (side.titled(run), summary, [(part.heading, _table(part.table)) for part in own_sections(summary, HTML) if part.table])
+            for run, summary in side.measured
+        ],
     )
 
 
@@ -82,19 +65,6 @@ def _table(text: str) -> Markup:
     """A table, escaped already, with what stands behind it."""
     element, _, after = text.partition("</table>")
     return Markup(f"{element}</table>{Markup.escape(after)}")
-
-
-def _title(side: SideBySide) -> str:
-    count = f"{len(side.runs)} runs"
-    return count if side.key is None else f"{count} by {side.heading}: {', '.join(run.label for run in side.runs)}"
-
-
-def _runs(side: SideBySide) -> Iterator[_Run]:
-    from kvbench.reports.side_by_side import own_sections
-
-    for run, summary in side.measured:
-        tables = tuple((part.heading, _table(part.table)) for part in own_sections(summary, HTML) if part.table)
-        yield _Run(side.titled(run), " · ".join(summary.title), summary.sentences, tables, summary.source, summary.path)
 
 
 FORMAT = ReportFormat("html", "one page with plots, which needs nothing else", 3, render, render_several, is_page=True)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from kvbench.reports.formats.format import ReportFormat, RunsReport
-
-if TYPE_CHECKING:
-    from kvbench.summary.summary import Summary
+from kvbench.reports.formats.format import ReportFormat
 
 
-def to_json(summary: Summary) -> str:
-    """The summary as one JSON document."""
-    return _json(summary.to_json())
+class Plain(Protocol):
+    """What can be told in plain objects: a summary, several runs, a plan, a comparison."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The objects."""
 
 
-def render_several(runs: RunsReport) -> str:
-    """Several summaries as one JSON document."""
-    return _json(runs.side.to_json())
+def to_json(shown: Plain) -> str:
+    """All of it as one JSON document."""
+    return json.dumps(shown.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-FORMAT = ReportFormat("json", "the whole summary", 5, lambda run: to_json(run.summary), render_several)
+FORMAT = ReportFormat("json", "the whole summary", 5, lambda run: to_json(run.summary), lambda runs: to_json(runs.side))

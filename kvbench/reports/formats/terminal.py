@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kvbench.drawing.layout import TERMINAL, WIDTH, packed, wrapped
-from kvbench.reports.formats.format import ReportFormat, RunsReport
-from kvbench.reports.sections import Kind, Section, sections
+from kvbench.reports.formats.format import ReportFormat
+from kvbench.reports.sections import Kind, Section, sections, sections_of_several
 
 if TYPE_CHECKING:
     from kvbench.summary.summary import Summary
@@ -19,13 +19,6 @@ _BEFORE = {Kind.NOTES: "note: ", Kind.REASONS: "- ", Kind.LIMITS: "- "}
 def render(summary: Summary) -> str:
     """The whole report of a run."""
     return _text(sections(summary, TERMINAL))
-
-
-def render_several(runs: RunsReport) -> str:
-    """Several runs side by side."""
-    from kvbench.reports.side_by_side import sections_of_several  # late: pandas
-
-    return _text(sections_of_several(runs.side, TERMINAL, runs.full))
 
 
 def _text(parts: Iterable[Section]) -> str:
@@ -50,4 +43,4 @@ def _lines(section: Section) -> Iterator[str]:
         yield section.table
 
 
-FORMAT = ReportFormat("terminal", "", 1, lambda run: render(run.summary), render_several)
+FORMAT = ReportFormat("terminal", "", 1, lambda run: render(run.summary), lambda runs: _text(sections_of_several(runs, TERMINAL)))

@@ -17,7 +17,7 @@ from kvbench.drawing.layout import TERMINAL, WIDTH
 from kvbench.experiments.pressure.crossover import CrossoverRow, crossings, flops, read, rows
 from kvbench.experiments.pressure.plots import crossover_plots
 from kvbench.experiments.pressure.reading import READING
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.runners.engine.model.floors import layer_products, measure_floors
 from kvbench.runners.engine.model.model import load_model
 from kvbench.runs.run_folder import read_run
@@ -171,7 +171,7 @@ def test_a_history_that_did_not_come_back_whole_gives_no_time(folder: Path) -> N
     for line in run.passes:
         if line["arm"] == "swap":
             line["counters_after"]["swapped_in_tokens"] -= 1
-    [found] = rows(view_of(run))
+    [found] = rows(ExperimentView(run))
     assert found.recompute_ms is not None
     assert (found.restore_ms, found.step_ms, found.swap_out_ms, found.ratio) == (None, None, None, None)
 

@@ -11,7 +11,7 @@ import pytest
 
 from kvbench.cli.main import main
 from kvbench.experiments.experiment import RunnerFacts
-from kvbench.experiments.readings import view_of
+from kvbench.experiments.readings import ExperimentView
 from kvbench.experiments.sharing.metrics import SharingRow, held_blocks
 from kvbench.experiments.sharing.options import SharingOptions
 from kvbench.experiments.sharing.workload import make_workload
@@ -86,7 +86,7 @@ def test_the_fullest_step_is_the_pools_own_peak(default: tuple[Run, Summary]) ->
     run, summary = default
     peaks = {(line["arm"], line["pass"]): line["peak_pool_tokens"] // 8 for line in run.passes}
     assert peaks == {key: row.blocks for key, row in by_name(summary).items()}
-    assert {len(steps) for steps in held_blocks(view_of(run)).values()} == {14}
+    assert {len(steps) for steps in held_blocks(ExperimentView(run)).values()} == {14}
 
 
 def test_every_answer_is_a_record_of_its_own_with_the_tokens_of_the_other_arm(default: tuple[Run, Summary]) -> None:

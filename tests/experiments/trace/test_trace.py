@@ -13,13 +13,14 @@ from kvbench.analysis.prediction import compare
 from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.experiments.experiment import RunnerFacts
+from kvbench.experiments.readings import ExperimentView
 from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.trace.workload import TraceReplay, make_workload
 from kvbench.reports.formats import markdown, terminal
 from kvbench.runners.base import DeviceCapacity, OpenLoop, as_source
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary import validity
 from kvbench.summary.summary import summarise
 from tests.configs import loaded
@@ -42,7 +43,7 @@ def measure(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     def run(trace: Path, **given: Any) -> Run:
         sizes = {name: value for name, value in SIZES.items() if name != "chunk_tokens" or given.get("tier") != "none"}
         config = loaded(None, {"experiment": "trace", "trace": trace, "model": str(small_model), **sizes, **given})
-        finished = session.run(config, tmp_path_factory.mktemp("runs") / "run", Silent(), ["kvbench", "run"])
+        finished = session.run(config, tmp_path_factory.mktemp("runs") / "run", Watcher(), ["kvbench", "run"])
         assert finished.reasons == []
         return read_run(finished.path)
 
@@ -182,21 +183,22 @@ def test_a_hit_of_the_first_request_is_a_warm_cache(replayed: Run) -> None:
 
     warm = {"cached_tokens_device": 32, "computed_tokens": 58}
     lines = [line | (warm if line["request_id"] == "cpu-r0-p0-0" else {}) for line in replayed.requests]
-    assert validity.check(replace(replayed, requests=lines))[0].startswith("the first pass of arm cpu was not cold: 1 request met")
+    [first, *_] = validity.reasons(ExperimentView(replace(replayed, requests=lines)))
+    assert first.startswith("the first pass of arm cpu was not cold: 1 request met")
 
 
 def test_answers_that_are_not_as_long_as_asked_for(replayed: Run) -> None:
     from dataclasses import replace
 
     lines = [line | ({"output_tokens": 1} if line["request_id"] == "none-r0-p0-2" else {}) for line in replayed.requests]
-    assert validity.check(replace(replayed, requests=lines)) == [
+    assert validity.reasons(ExperimentView(replace(replayed, requests=lines))) == [
         "the answers of arm none, repeat 0, hold 10 tokens, and the trace asks for 13"
     ]
 
 
 def test_the_simulator_replays_a_real_trace_block_by_block(tmp_path: Path) -> None:
     given = {"experiment": "trace", "runner": "simulator", "trace": EXCERPT, "kv_tokens": 200_000, "tier": "none", "concurrency": 1}
-    run = read_run(session.run(loaded(None, given), tmp_path / "run", Silent(), []).path)
+    run = read_run(session.run(loaded(None, given), tmp_path / "run", Watcher(), []).path)
     lines = [json.loads(line) for line in EXCERPT.read_text().splitlines()]
     seen: set[int] = set()
     expected = []
@@ -211,7 +213,7 @@ def test_the_simulator_replays_a_real_trace_block_by_block(tmp_path: Path) -> No
 
 def test_a_real_trace_on_the_engine(tmp_path: Path) -> None:
     given = {"experiment": "trace", "trace": EXCERPT, "limit": 12, "max_prompt_tokens": 1600, "kv_tokens": 4096, "output_tokens": 2}
-    finished = session.run(loaded(None, {**given, "speedup": 1e6}), tmp_path / "run", Silent(), [])
+    finished = session.run(loaded(None, {**given, "speedup": 1e6}), tmp_path / "run", Watcher(), [])
     assert finished.reasons == []
     run = read_run(finished.path)
     assert len(run.requests) == 2 * run.manifest["workload"]["requests_per_pass"]

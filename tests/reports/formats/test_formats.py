@@ -12,8 +12,7 @@ import pytest
 from kvbench.cli.main import main
 from kvbench.drawing.layout import TERMINAL
 from kvbench.reports.formats.format import FORMATS, ReportFormat, RunReport, RunsReport, formats
-from kvbench.reports.sections import Section, sections
-from kvbench.reports.side_by_side import sections_of_several
+from kvbench.reports.sections import Section, sections, sections_of_several
 from tests.golden import workplace
 
 Captured = pytest.CaptureFixture[str]
@@ -30,7 +29,7 @@ def one(run: RunReport) -> str:
 
 
 def several(runs: RunsReport) -> str:
-    return headings(sections_of_several(runs.side, TERMINAL, runs.full))
+    return headings(sections_of_several(runs, TERMINAL))
 
 
 LINES = ReportFormat("lines", "a line a heading", 9, one, several, has_one_kind_of_line=True)

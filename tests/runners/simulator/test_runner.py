@@ -29,7 +29,7 @@ from kvbench.runs.rates import Rates
 from kvbench.runs.records import RequestKey, RequestRecord
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary.summary import Summary, summarise
 from tests.folders import write_files
 from tests.made import Answer, Made, cyclic
@@ -45,7 +45,7 @@ def simulate(tmp_path: Path) -> Simulate:
 
     def run(**given: Any) -> Run:
         config = load_config(None, {"runner": "simulator", **given})
-        finished = session.run(config, tmp_path / f"run-{len(list(tmp_path.iterdir()))}", Silent(), ["kvbench", "run"])
+        finished = session.run(config, tmp_path / f"run-{len(list(tmp_path.iterdir()))}", Watcher(), ["kvbench", "run"])
         assert finished.reasons == []
         return read_run(finished.path)
 
@@ -79,7 +79,7 @@ def test_a_simulated_run_has_the_tokens_of_the_measured_one(simulate: Simulate, 
         "model": str(small_model), "docs": 5, "doc_tokens": 90, "kv_tokens": 256, "block_size": 4, "chunk_tokens": 16, "host_tokens": 300,
         "overlap": 0.2, "reuse": 0.8, "passes": "sequential,zipf:0.9,reverse,repeat", "question": "vary", "output_tokens": 5,
     }  # fmt: skip
-    measured = read_run(session.run(load_config(None, given), tmp_path / "measured", Silent(), []).path)
+    measured = read_run(session.run(load_config(None, given), tmp_path / "measured", Watcher(), []).path)
     simulated = simulate(**given)
     same = ("arm", "repeat", "pass", "position", "request_id", "doc_id", "prompt_tokens", "prompt_tokens_sent", "output_tokens")
     tiers = ("cached_tokens_device", "cached_tokens_host", "computed_tokens")
@@ -381,7 +381,7 @@ def test_one_arm_is_read_too(simulate: Simulate) -> None:
 def test_the_manifest_runs_it_again(simulate: Simulate, tmp_path: Path) -> None:
     first = simulate(**SMALL, profile="vllm", prefill_rate=10_000, restore_rate=500_000)
     config = load_config(first.path / "manifest.json", {})
-    again = read_run(session.run(config, tmp_path / "again", Silent(), []).path)
+    again = read_run(session.run(config, tmp_path / "again", Watcher(), []).path)
     assert again.requests == first.requests
     assert replace(again, path=first.path).passes == first.passes
 

@@ -27,7 +27,7 @@ from kvbench.runners.vllm.lmcache import clear
 from kvbench.runners.vllm.model import shape_folder
 from kvbench.runs.records import RequestRecord
 from kvbench.runs.run_folder import read_manifest, read_run
-from kvbench.session.watcher import Silent
+from kvbench.session.watcher import Watcher
 from kvbench.summary.summary import summarise
 from tests.runners.servers.lives import MARK, all_gone
 from tests.runners.vllm.real_servers import NO_PYTHON, PYTHON, Served
@@ -91,7 +91,7 @@ def redis_server(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-class Forgetful(Silent):
+class Forgetful(Watcher):
     """Empties host memory before each pass but the first, so that what a pass finds comes from the tier behind it."""
 
     def __init__(self, out: Path, disk: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand
 
+from kvbench.analysis.logs.registry import tools_in_words
 from kvbench.cli import output
 from kvbench.cli.commands import build_command
 from kvbench.config.slo import Slo, parse_slo
@@ -53,14 +54,15 @@ def report(
     csv: Annotated[
         list[Path] | None,
         typer.Option("--csv", metavar="FILE", show_default=False, rich_help_panel="Your own log",
-                     help="A log in place of a run folder: CSV, JSON lines, or what `vllm bench serve --save-detailed` writes. "
+                     help=f"A log in place of a run folder: CSV, JSON lines, {tools_in_words()}. "
                      "Repeatable: arms side by side, named by their files. [default: none]"),
     ] = None,
     map: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="NAME=COLUMN", show_default=False, rich_help_panel="Your own log",
-                     help="The log's columns: ttft (ms) or ttft_s, arm, pass, repeat, doc, error, prompt, device, host, computed. "
-                     "Several by commas; repeatable. [default: columns of these names]"),
+                     help="The log's columns: ttft with its unit (ttft=COLUMN:s), arm, pass, repeat, doc, error, success "
+                     "(true: it did not fail), prompt, device, host, computed. Dots reach into nested objects. Several by commas; "
+                     "repeatable. [default: columns of these names]"),
     ] = None,
     slo: Annotated[
         str | None,
@@ -101,7 +103,8 @@ def report(
     Reads interrupted runs too, and names what had to be skipped; several runs, or a sweep, side by side; and people's own logs (--csv).
     Always exits with 0 if it could be read; what speaks against trusting it stands in the report.
     """
-    from kvbench.analysis.logfile import parse_map, read_logs
+    from kvbench.analysis.logs.columns import parse_map
+    from kvbench.analysis.logs.logs import read_logs
     from kvbench.runs.run_folder import read_run
     from kvbench.runs.sweep_folder import is_sweep
     from kvbench.summary.side_by_side import side_by_side

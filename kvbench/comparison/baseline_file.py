@@ -84,9 +84,16 @@ def _read_file(path: Path) -> Baseline:
         line = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: does not exist; name a run folder, or a file that `kvbench baseline` wrote") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
+    except ValueError:
+        line = None
     found = line.get("format") if isinstance(line, dict) else None
+    if found is None:
+        raise UsageError(
+            f"{path}: neither a run folder nor a file of `kvbench baseline`; if it is a log, `kvbench report --csv FILE --csv FILE` "
+            "shows two side by side"
+        )
     if found not in READ:
         raise UsageError(f"{path}: format is {found!r}, this kvbench reads {FORMAT!r}, which `kvbench baseline RUN_DIR -o FILE` writes")
     try:

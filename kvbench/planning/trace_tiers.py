@@ -15,7 +15,7 @@ from kvbench.planning.trace_accesses import footprints
 from kvbench.runners.profiles import PROFILES, HostRules
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens
-from kvbench.workloads.trace import Trace
+from kvbench.workloads.traces.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,95 @@
+"""People's own logs as runs: CSV, JSON lines, and what other tools write (``formats/``).
+
+A log says little: what it does not say is unknown, so its tokens by tier, pass times and checks are left out of the report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kvbench.analysis.logs.columns import TOKENS, table_of
+from kvbench.analysis.run_info import LOG
+from kvbench.errors import UsageError
+from kvbench.runs.records import RequestKey, RequestRecord
+from kvbench.runs.run_folder import Run
+
+_PACES = ("max_concurrency", "concurrency", "num_concurrency", "request_rate", "streams", "rate")
+"""Fields of a load in which two logs must agree to be held against each other."""
+
+_BLANK = RequestRecord(
+    RequestKey("", 0, "", 0, 0, "", 0), None, 0, None, None, None, None, None, None, None, 0.0, None, None, None, 0.0, [], None, None
+).to_json()
+
+
+def read_logs(paths: Sequence[Path], names: Mapping[str, str]) -> Run:
+    """One run of all the logs. A log without an arm's column is an arm of the file's name, of its path where several have that name; the
+    first arm is the baseline.
+
+    Raises:
+        UsageError: a file cannot be read, lacks a column, or is named twice.
+    """
+    stems = [path.stem for path in paths]
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise UsageError(f"--csv {twice[0]}: is named twice; each of its requests would count as two")
+    tables = [table_of(path, names, stem if stems.count(stem) == 1 else str(path)) for path, stem in zip(paths, stems, strict=True)]
+    table = _by_load(tables)
+    if table.empty:
+        raise UsageError(f"{', '.join(map(str, paths))}: holds no request")
+    arms, passes = list(dict.fromkeys(table["arm"])), list(dict.fromkeys(table["pass"]))
+    documents: list[str] | None = None
+    if table["doc"].notna().all():
+        numbers, known = pd.factorize(table["doc"])
+        table, documents = table.assign(doc=numbers.tolist()), [str(name) for name in known]
+    manifest = {
+        "status": "complete",
+        "config": {"experiment": LOG, "runner": ", ".join(path.name for path in paths), "repeats": int(table["repeat"].nunique())},
+        "arms": [{"name": name, "command": None} for name in arms],
+        "workload": {"document_names": documents},
+    }
+    return Run(Path(", ".join(map(str, paths))), manifest, list(_lines(table, passes)), [], [])
+
+
+def _by_load(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """All logs as one. Requests of another load than others of their log are another pass; so are those of logs at another pace."""
+    within = {name for table in tables for name, count in Counter(name for name, _ in _loads_of(table)).items() if count > 1}
+    paces = Counter(name for name, _ in {load for table in tables for load in _loads_of(table)} if name in _PACES)
+    several = within | {name for name, count in paces.items() if count > 1}
+    table = pd.concat(tables, ignore_index=True)
+    passes = []
+    for name, load in zip(table["pass"], table["load"], strict=True):
+        label = ", ".join(f"{field} {load[field]}" for field in load if field in several)
+        passes.append(name if not label else label if name == "all" else f"{name}, {label}")
+    return table.assign(**{"pass": pd.Series(passes, dtype=object)})
+
+
+def _loads_of(table: pd.DataFrame) -> set[tuple[str, str]]:
+    """Every value of each field of its loads."""
+    return {item for load in table["load"] for item in load.items()}
+
+
+def _lines(table: pd.DataFrame, passes: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows as request lines; requests of a pass are numbered in the order of the log."""
+    table = table.assign(position=table.groupby(["arm", "pass", "repeat"], sort=False).cumcount())
+    index = {name: number for number, name in enumerate(passes)}
+    columns = [table[name].tolist() for name in ("arm", "pass", "repeat", "position", "doc", "ttft", "error", *TOKENS)]
+    for arm, name, repeat, position, doc, ttft, error, *counts in zip(*columns, strict=True):
+        failed, missing = error is not None or not ttft, "no time to first token" if ttft is None else "no token"
+        yield {
+            **_BLANK,
+            "arm": arm,
+            "repeat": repeat,
+            "pass": name,
+            "pass_index": index[name],
+            "position": position,
+            "request_id": f"{arm}-r{repeat}-{name}-{position}",
+            "doc_id": doc if isinstance(doc, int) else position,
+            **dict(zip(TOKENS.values(), counts, strict=True)),
+            "prompt_tokens_sent": counts[0],
+            "ttft_ms": None if failed else ttft,
+            "error": {"kind": "log", "message": error or missing, "status": None} if failed else None,
+        }

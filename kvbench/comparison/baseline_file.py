@@ -36,6 +36,7 @@ from kvbench.comparison.baseline import TIERS, Baseline, Cell, Tokens, reduce
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import reading_of
 from kvbench.metrics.repeat import Repeat
+from kvbench.runs.json_schema import document, schema_of
 from kvbench.runs.run_folder import Run, read_run
 
 FORMAT = "kvbench.baseline/2"
@@ -139,6 +140,14 @@ class _File(BaseModel):
     machine: dict[str, Any]
     software: dict[str, Any]
     cells: tuple[_CellLine, ...]
+
+
+def baseline_schema() -> dict[str, Any]:
+    """The JSON Schema of the file."""
+    schema = schema_of(_File, {"Repeat": ("metrics",)})
+    schema["properties"] = {"format": {"const": FORMAT, "type": "string"}, **schema["properties"]}
+    schema["required"] = ["format", *schema["required"]]
+    return document(FORMAT, schema)
 
 
 def _from_json(file: _File, source: str) -> Baseline:

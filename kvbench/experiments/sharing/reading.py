@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
@@ -19,6 +20,7 @@ class SharingReading(AtOnceReading):
     """What the answers to one prompt held together."""
 
     keys = ("sharing",)
+    row_types: ClassVar[Mapping[str, type]] = {"sharing": metrics.SharingRow}
 
     def rows(self, view: RunView) -> Rows:
         """A row for each pass and arm."""

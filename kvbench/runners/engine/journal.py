@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvbench.runners.engine.kv.prefix_cache import Hit
 from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
 from kvbench.runners.engine.scheduling.stall import OpenStall
+from kvbench.runs.events import EventName
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class Journal:
         self.clock = clock
         self._block_bytes = block_bytes
 
-    def note(self, event: str, sequence: Sequence | None, **fields: object) -> None:
+    def note(self, event: EventName, sequence: Sequence | None, **fields: object) -> None:
         """An event now."""
         request = {} if sequence is None else {"request_id": sequence.request_id}
         self.events.append({"event": event, "step": self.counters.steps, "time_s": self.clock(), **request, **fields})
@@ -112,7 +113,7 @@ class Journal:
         self.counters.copied_blocks += blocks
         self.note("copy", sequence, blocks=blocks)
 
-    def _loaded(self, event: str, sequence: Sequence, loading: Loading) -> None:
+    def _loaded(self, event: EventName, sequence: Sequence, loading: Loading) -> None:
         seconds = self.clock() - loading.begin_s
         self.counters.swapped_in_tokens += loading.tokens
         self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
@@ -120,5 +121,5 @@ class Journal:
             sequence.stall.restoring_s += seconds
         self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
 
-    def _note_copy(self, event: str, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
+    def _note_copy(self, event: EventName, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
         self.note(event, sequence, tokens=tokens, bytes=blocks * self._block_bytes, ms=seconds * 1e3)

@@ -117,6 +117,5 @@ def baseline_schema() -> dict[str, Any]:
     schema = schema_of(Baseline, {"Repeat": ("metrics",), "Cell": ("tier", *_LATENCIES)})
     properties = {"format": {"const": FORMAT, "type": "string"}, **schema["properties"]}
     del properties["source"], schema["$defs"]["Cell"]["properties"]["tier"]
-    return document(
-        FORMAT, schema | {"properties": properties, "required": ["format", *(name for name in schema["required"] if name != "source")]}
-    )
+    required = ["format", *(name for name in schema["required"] if name != "source")]
+    return document(FORMAT, schema | {"properties": properties, "required": required})

@@ -33,6 +33,9 @@ _CONTROLS = dict.fromkeys((*range(32), *range(127, 160), 0x2028, 0x2029), " ")
 """Control characters and ends of lines, which are no part of a name in a table."""
 
 _NUMBERS = ("repeat", *TOKENS)
+LOAD_NUMBERS = ("output_tokens", "sent_s", "e2el_s", "duration_s")
+"""What a reader may tell of the load; a log of no known tool may have columns of these names."""
+
 _MOST = 2.0**53
 """Above it sums of whole numbers are no longer exact; no time in milliseconds and no count of tokens comes near."""
 
@@ -74,7 +77,7 @@ def _with_unit(column: str) -> tuple[str, str]:
 
 
 def table_of(path: Path, names: Mapping[str, str], arm: str) -> pd.DataFrame:
-    """The log as requests, a row each: ``arm, pass, repeat, doc, ttft`` (ms), ``error``, tokens, and ``load``, a dictionary.
+    """The log as requests, a row each: ``arm, pass, repeat, doc, ttft`` (ms), ``error``, tokens, times, and ``load``, a dictionary.
 
     What the log does not say is ``None``, and ``arm`` for its arm.
 
@@ -89,6 +92,9 @@ def table_of(path: Path, names: Mapping[str, str], arm: str) -> pd.DataFrame:
         column, default = _column(path, raw, name, names), defaults.get(name)
         read = [] if column is None else _numbers(path, raw[column], column) if name in _NUMBERS else _words(raw[column], {""})
         found[name] = [default if value is None else value for value in read or [None] * len(raw)]
+    for name in LOAD_NUMBERS:
+        found[name] = _numbers(path, raw[name], name) if name in raw and name not in names.values() else [None] * len(raw)
+    found["itls_s"] = [_gaps(path, gaps) for gaps in raw["itls_s"]] if "itls_s" in raw else [None] * len(raw)
     found["error"] = _failures(path, raw, names)
     found["load"] = _loads(raw, names)
     if len(raw) and not any(found["ttft"]) and not any(found["error"]):
@@ -168,6 +174,15 @@ def _numbers(path: Path, values: pd.Series[Any], column: str) -> list[float | in
     if all(value is None or value.is_integer() for value in found):
         return [None if value is None else int(value) for value in found]
     return list(found)
+
+
+def _gaps(path: Path, gaps: Any) -> list[float] | None:
+    """The gaps between the tokens of a request, in seconds."""
+    if gaps is None or gaps != gaps:
+        return None
+    if not isinstance(gaps, list) or not all(isinstance(gap, (int, float)) and 0 <= gap <= _MOST for gap in gaps):
+        raise UsageError(f"{path}: the gaps between the tokens of a request are a list of seconds, and here {str(gaps)[:40]!r} is none")
+    return gaps
 
 
 def _number(word: str) -> float | None:

@@ -23,8 +23,9 @@ class LogReader:
 
     ``about``: tool and file, as help names them. ``fits``: whether the first object of a file is this tool's; no two readers fit one.
     ``rows``: the requests of all objects, one a row, raising ``ValueError`` with what is wrong. A row has ``ttft_UNIT`` (a time of 0 or
-    ``None``: no token came), ``error`` (words, or ``None``), tokens as a run's records name them, ``repeat``, and ``load.NAME``; whatever
-    else it has, ``--map`` can name.
+    ``None``: no token came), ``error`` (words, or ``None``), tokens as a run's records name them, ``repeat``, and ``load.NAME``. It may
+    have ``output_tokens``, ``sent_s``, ``e2el_s`` (sent to last token), ``itls_s`` (a list: the gaps between tokens) and ``duration_s``,
+    the time of all requests of its load and repeat. Whatever else it has, ``--map`` can name.
     """
 
     name: str

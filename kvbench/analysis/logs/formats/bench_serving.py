@@ -13,6 +13,7 @@ from typing import Any
 from kvbench.analysis.logs.reader import LogReader, Object, at, with_repeats
 
 _NUMBERS = ("num_prompts", "request_rate", "burstiness", "max_concurrency", "ramp_up_start_rps", "ramp_up_end_rps")
+_OF_LOAD = {"output_tokens": "output_lens", "e2el_s": "latencies", "itls_s": "itls", "sent_s": "start_times"}
 _MOST_S = 1e9
 _SGLANG = ("sharegpt_output_len", "random_input_len", "random_output_len", "random_range_ratio")
 
@@ -39,9 +40,10 @@ def _rows(results: Sequence[Object]) -> Iterator[dict[str, Any]]:
             raise ValueError("ttfts is a list of seconds, and here it is not")
         if any(isinstance(time, bool) or not isinstance(time, int | float) or not abs(time) < _MOST_S for time in times):
             raise ValueError("ttfts are numbers of seconds, and here one is none")
-        columns = (_list(result, name, len(times)) for name in ("errors", "input_lens", "cached_tokens_details"))
-        for time, error, prompt, cached in zip(times, *columns, strict=True):
-            yield {**load, "ttft_s": time, "error": error or None, "prompt_tokens": prompt, **_by_tier(prompt, cached)}
+        columns = (_list(result, name, len(times)) for name in ("errors", "input_lens", "cached_tokens_details", *_OF_LOAD.values()))
+        for time, error, prompt, cached, *rest in zip(times, *columns, strict=True):
+            whole = {**dict(zip(_OF_LOAD, rest, strict=True)), "duration_s": result.get("duration")}
+            yield {**load, "ttft_s": time, "error": error or None, "prompt_tokens": prompt, **_by_tier(prompt, cached), **whole}
 
 
 def _by_tier(prompt: Any, cached: Any) -> dict[str, Any]:

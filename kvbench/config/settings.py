@@ -45,9 +45,12 @@ def setting_of(field: FieldInfo) -> Setting:
 
 
 class Settings(BaseModel):
-    """A configuration, fully said. Values are checked here; what only a model or a machine can tell is checked when it is known."""
+    """A configuration, fully said. Values are checked here; what only a model or a machine can tell is checked when it is known.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Its validator is built when it is first used: help shows the fields of twenty such classes, and a run validates with one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @classmethod
     def settings(cls) -> dict[str, Setting]:

@@ -20,13 +20,16 @@ class PanelCommand(TyperCommand):
 
     bare: Mapping[str, str] = MappingProxyType({})
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words, a value filled in behind an option that lacks its own."""
-        filled = [
+    def filled(self, args: list[str]) -> list[str]:
+        """The words, with a value behind each option that lacks its own."""
+        return [
             f"{word}={self.bare[word]}" if word in self.bare and ":" not in after and after != "auto" else word
             for word, after in zip(args, [*args[1:], ""], strict=False)
         ]
-        return list(super().parse_args(ctx, filled))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words."""
+        return list(super().parse_args(ctx, self.filled(args)))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each panel."""

@@ -36,7 +36,10 @@ class Asked:
 
 
 class RunCommand(PanelCommand):
-    """The command; its help depends on the other words of the command line."""
+    """The command; its help depends on the other words of the command line.
+
+    A word behind ``--ray`` is its value only if it looks like an address, so that it may stand before the experiment.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words; those that ask for help are answered at once.
@@ -44,8 +47,12 @@ class RunCommand(PanelCommand):
         Raises:
             UsageError: help was asked for with an experiment or a runner that there is not.
         """
+        args = [
+            "--ray=local" if word == "--ray" and ":" not in after and after != "auto" else word
+            for word, after in zip(args, [*args[1:], ""], strict=False)
+        ]
         if not {HELP_ALL, *ctx.help_option_names}.isdisjoint(args):
-            named, _, _ = self.make_parser(ctx).parse_args(self.filled([word for word in args if word != HELP_ALL]))
+            named, _, _ = self.make_parser(ctx).parse_args([word for word in args if word != HELP_ALL])
             for option, there_are in (("experiment", experiments()), ("runner", RUNNERS)):
                 if named.get(option) is not None:
                     check_name(flag(option), named[option], there_are)
@@ -53,7 +60,7 @@ class RunCommand(PanelCommand):
         if HELP_ALL in args:
             typer.echo(ctx.get_help())
             ctx.exit()
-        return super().parse_args(ctx, args)
+        return list(super().parse_args(ctx, args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help that was asked for."""

@@ -60,22 +60,14 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_are_no_switches(cls, values: Any) -> Any:
-        """``docs = true`` would pass for 1."""
-        if isinstance(values, dict):
-            for name, value in values.items():
-                if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
-                    raise ValueError(f"{flag(name)}: a number or a name is expected, not {str(value).lower()}")
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_empty_name(cls, values: Any) -> Any:
-        """An empty name of a file or folder would be the current directory."""
-        if isinstance(values, dict):
-            for name, value in values.items():
-                if value == "" and name in cls.model_fields and "Path" in str(cls.model_fields[name].annotation):
-                    raise ValueError(f"{flag(name)}: the name is empty")
+    def _values_are_of_their_kind(cls, values: Any) -> Any:
+        """``docs = true`` would pass for 1, and an empty name of a file or folder would be the current directory."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            annotation = cls.model_fields[name].annotation if name in cls.model_fields else bool
+            if isinstance(value, bool) and annotation is not bool:
+                raise ValueError(f"{flag(name)}: a number or a name is expected, not {str(value).lower()}")
+            if value == "" and "Path" in str(annotation):
+                raise ValueError(f"{flag(name)}: the name is empty")
         return values
 
     @model_validator(mode="after")
@@ -129,12 +121,7 @@ LengthSpec = Annotated[int | str, BeforeValidator(_read_lengths)]
 """A length, a distribution of lengths (:mod:`kvbench.workloads.lengths`), or ``auto``."""
 
 
-def load(kind: type[Kind], command: str, file: Path | None, given: Mapping[str, Any]) -> Kind:
-    """The configuration of a file with the command line's options over it; see :func:`validated`."""
-    return validated(kind, command, file, {} if file is None else read_file(file), given)
-
-
-def validated(
+def load(
     kind: type[Kind],
     command: str,
     file: Path | None,
@@ -171,12 +158,17 @@ def validated(
         raise UsageError(f"{source}{name if source else flag(name)}: {reason} (got {first['input']!r})") from None
 
 
-def read_file(file: Path) -> dict[str, Any]:
+def read_file(file: Path | None) -> dict[str, Any]:
     """The options that a TOML file or a run's manifest holds, by field name. TOML keys may be spelled with ``-`` or ``_``.
+
+    Args:
+        file: ``None`` for none, which holds nothing.
 
     Raises:
         UsageError: it cannot be read.
     """
+    if file is None:
+        return {}
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from kvbench.config.run import RunConfig
-from kvbench.config.settings import Setting, flag, read_file, setting_of, validated
+from kvbench.config.settings import Setting, flag, load, read_file, setting_of
 from kvbench.errors import UsageError
 from kvbench.experiments.registry import experiments
 from kvbench.runners.registry import RUNNERS
@@ -54,7 +54,7 @@ def load_config(file: Path | None, given: Mapping[str, Any]) -> RunConfig:
     Raises:
         UsageError: the file cannot be read, an option does not apply, or a value is wrong; names the key, the value and the reason.
     """
-    values = {} if file is None else read_file(file)
+    values = read_file(file)
     source = f"{file}: " if file is not None else ""
     experiment = _chosen("experiment", experiments(), source, values, given)
     runner = _chosen("runner", RUNNERS, source, values, given)
@@ -66,9 +66,11 @@ def load_config(file: Path | None, given: Mapping[str, Any]) -> RunConfig:
     unasked = _defaults_in(values) if file is not None and file.suffix == ".json" else set()
     values = {name: value for name, value in values.items() if name in kind.model_fields or name not in unasked}
     for name in sorted({**values, **given}):
-        if name not in kind.model_fields and (why := _elsewhere(name, experiment, runner)) is not None:
+        if name not in kind.model_fields and name in all_fields():
+            others = any(name in item.options.model_fields for item in experiments().values())
+            why = f"the experiment is {experiment}" if others else f"the runner is {runner}"
             raise UsageError(f"{'' if name in given else source}{flag(name)} does not apply: {why}")
-    return validated(kind, COMMAND, file, values, given, unasked - given.keys())
+    return load(kind, COMMAND, file, values, given, unasked - given.keys())
 
 
 def check_name(label: str, name: object, there_are: Collection[str]) -> None:
@@ -93,10 +95,3 @@ def _defaults_in(values: Mapping[str, Any]) -> set[str]:
     """Names of a manifest's values that are the defaults: a manifest holds every option that applied, asked for or not."""
     fields = all_fields()
     return {name for name, value in values.items() if name in fields and to_jsonable_python(fields[name].default) == value}
-
-
-def _elsewhere(name: str, experiment: str, runner: str) -> str | None:
-    """Why an option that other runs have does not apply to this one; ``None``: no run has it."""
-    if any(name in item.options.model_fields for item in experiments().values()):
-        return f"the experiment is {experiment}"
-    return f"the runner is {runner}" if any(name in item.options.model_fields for item in RUNNERS.values()) else None

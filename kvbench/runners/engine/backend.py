@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -53,21 +52,7 @@ class EngineBackend:
         _require_memory(self._device, {"weights": weights}, config.smaller)
         with memory_errors():
             self._model: Model = load_model(config.model, self._device, self._dtype, config.compile)
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._model.vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return self._model.tokenizer
-
-    @property
-    def bytes_per_token(self) -> int:
-        """KV bytes a token takes."""
-        return self._model.shape.bytes_per_token
+        self.vocab, self.tokenizer, self.bytes_per_token = self._model.vocab, self._model.tokenizer, self._model.shape.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The engine's own, on every arm."""
@@ -88,8 +73,8 @@ class EngineBackend:
             "kv_heads": shape.kv_heads,
             "head_dim": shape.head_dim,
             "dtype": str(self._dtype).removeprefix("torch."),
-            "bytes_per_token": shape.bytes_per_token,
-            "vocab": self._model.vocab,
+            "bytes_per_token": self.bytes_per_token,
+            "vocab": self.vocab,
         }
         on_gpu = self._device.type == "cuda"
         device = {

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench.runners.engine.kv.prefix_cache import Hit
-from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
-from kvbench.runners.engine.scheduling.stall import OpenStall
+from kvbench.runners.engine.scheduling.sequence import Loading, OpenStall, Sequence
 
 
 @dataclass(slots=True)
@@ -85,13 +84,14 @@ class Journal:
         self.counters.swapped_out_bytes += blocks * self._block_bytes
         self._note_copy("swap out", sequence, tokens, blocks, self.clock() - begin_s)
 
-    def swapped_in(self, sequence: Sequence, loading: Loading) -> None:
-        """KV is back on the device."""
-        self._loaded("swap in", sequence, loading)
-
-    def stopped_loading(self, sequence: Sequence, loading: Loading) -> None:
-        """KV that was on its way back has been given up; it is moved all the same."""
-        self._loaded("swap in stopped", sequence, loading)
+    def swapped_in(self, sequence: Sequence, loading: Loading, event: str = "swap in") -> None:
+        """KV is back on the device, or was on its way when the ``event`` came: it is moved all the same."""
+        seconds = self.clock() - loading.begin_s
+        self.counters.swapped_in_tokens += loading.tokens
+        self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
+        if sequence.stall is not None:
+            sequence.stall.restoring_s += seconds
+        self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
 
     def caught_up(self, sequence: Sequence, stall: OpenStall, rebuilt: int, seconds: float) -> None:
         """A sequence that was preempted had a step, which rebuilt so many tokens of its KV; 0: the first step after."""
@@ -111,14 +111,6 @@ class Journal:
         """A sequence got its own copy of blocks that others hold."""
         self.counters.copied_blocks += blocks
         self.note("copy", sequence, blocks=blocks)
-
-    def _loaded(self, event: str, sequence: Sequence, loading: Loading) -> None:
-        seconds = self.clock() - loading.begin_s
-        self.counters.swapped_in_tokens += loading.tokens
-        self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
-        if sequence.stall is not None:
-            sequence.stall.restoring_s += seconds
-        self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
 
     def _note_copy(self, event: str, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
         self.note(event, sequence, tokens=tokens, bytes=blocks * self._block_bytes, ms=seconds * 1e3)

@@ -40,7 +40,7 @@ class SimulatorBackend:
         self._config = config
         model = read_config(config.model)
         text = text_part(model)
-        self._vocab = count_of(text, config.model, "vocab_size")
+        self.vocab, self.tokenizer = count_of(text, config.model, "vocab_size"), Path(config.model) / "tokenizer.json"
         says_longest = text.get("max_position_embeddings") is not None
         self._max_tokens = count_of(text, config.model, "max_position_embeddings") if says_longest else None
         self._longest = 1
@@ -49,16 +49,6 @@ class SimulatorBackend:
         block_size = 1 if self._profile.device is None else given_or(config.block_size, DEFAULT_BLOCK_SIZE)
         self.capacity = DeviceCapacity(given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // block_size * block_size, block_size)
         self._rates, self._described_rates = _find_rates(config)
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return Path(self._config.model) / "tokenizer.json"
 
     @property
     def bytes_per_token(self) -> int:
@@ -89,7 +79,7 @@ class SimulatorBackend:
         except UsageError:  # a size in tokens needs none
             bytes_per_token = None
         return {
-            "model": {"name": self._config.model, "vocab": self._vocab, "bytes_per_token": bytes_per_token},
+            "model": {"name": self._config.model, "vocab": self.vocab, "bytes_per_token": bytes_per_token},
             "device": {"device": None},
             "weights_seed": None,
             "rates": self._described_rates,

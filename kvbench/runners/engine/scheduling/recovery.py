@@ -49,7 +49,4 @@ class Recompute:
         """Always."""
         return True
 
-    def forget(self, sequence: Sequence, pool: BlockPool) -> None:
-        """Release the blocks, tail first."""
-        pool.release(sequence.block_table)
-        sequence.clear()
+    forget = preempt

@@ -121,11 +121,7 @@ class EngineBackend:
         gc.freeze()  # what torch and the model left is not looked at again: a full collection takes 0.4 s, and may fall into a request
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """Refuse an arm whose pool, host tier and swap space exceed the memory there is.
-
-        Raises:
-            OutOfMemory: with the sizes.
-        """
+        """Refuse an arm whose pool, host tier and swap space exceed the memory there is; raises ``OutOfMemory`` with the sizes."""
         device = {"device pool": self._engine_config(arm).num_blocks * (arm.block_size or self.capacity.block_size)}
         host = {"host tier": arm.host_tokens or 0, "swap space": arm.swap_tokens or 0}
         places = [(self._device, device), (torch.device("cpu"), host)] if self._device.type == "cuda" else [(self._device, device | host)]
@@ -133,11 +129,7 @@ class EngineBackend:
             _require_memory(place, {name: tokens * self.bytes_per_token for name, tokens in parts.items() if tokens}, self._config.smaller)
 
     def start(self, arm: ColdStart, clock: Clock) -> EngineRunner:
-        """A cold engine.
-
-        Raises:
-            OutOfMemory: pool and tier exceed the memory there is.
-        """
+        """A cold engine; raises ``OutOfMemory`` if pool and tier exceed the memory there is."""
         with memory_errors():
             return EngineRunner(Engine(self._model, self._engine_config(arm.setup), clock, transfer=self._make_transfer), clock)
 

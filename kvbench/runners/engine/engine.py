@@ -26,7 +26,7 @@ from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
 from kvbench.runners.engine.scheduling.batch import Batch
 from kvbench.runners.engine.scheduling.beam_search import BeamSearch, Searches
-from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.refusals import check_beams, check_fork, check_request
 from kvbench.runners.engine.scheduling.scheduler import Admission, Scheduler, Work
 from kvbench.runners.engine.scheduling.sequence import Sequence
@@ -41,7 +41,7 @@ class Engine:
         model: Model,
         config: EngineConfig,
         clock: Callable[[], float] = time.perf_counter,
-        recovery: Recovery | None = None,
+        recovery: Recompute | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
     ) -> None:
         """Allocates the device pool, the host tier and the swap space, and touches all.

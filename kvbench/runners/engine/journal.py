@@ -73,11 +73,6 @@ class Journal:
         self.counters.preemptions += 1
         self.note("preempt", sequence, tokens=sequence.computed)
 
-    def swap_full(self, sequence: Sequence, tokens: int) -> None:
-        """There is no room to swap a sequence out: it will be recomputed."""
-        self.counters.swap_full += 1
-        self.note("swap full", sequence, tokens=tokens)
-
     def swapped_out(self, sequence: Sequence, tokens: int, blocks: int, begin_s: float) -> None:
         """KV has arrived in the swap space."""
         self.counters.swapped_out_tokens += tokens
@@ -97,15 +92,6 @@ class Journal:
         """A sequence that was preempted had a step, which rebuilt so many tokens of its KV; 0: the first step after."""
         stall.add_step(seconds, rebuilt)
         self.note("catch up", sequence, tokens=rebuilt, ms=seconds * 1e3)
-
-    def forked(self, parent: Sequence, child: Sequence) -> None:
-        """A sequence goes on from where another is."""
-        self.note("fork", child, parent=parent.request_id)
-
-    def fork_waits(self, child: Sequence) -> None:
-        """A fork has to wait in the queue."""
-        self.counters.waited_forks += 1
-        self.note("fork waits", child)
 
     def copied(self, sequence: Sequence, blocks: int) -> None:
         """A sequence got its own copy of blocks that others hold."""

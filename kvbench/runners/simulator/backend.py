@@ -52,11 +52,7 @@ class SimulatorBackend:
 
     @property
     def bytes_per_token(self) -> int:
-        """KV bytes a token takes.
-
-        Raises:
-            UsageError: the model's KV is of a kind that has no rule.
-        """
+        """KV bytes a token takes; raises ``UsageError`` if the model's KV is of a kind that has no rule."""
         try:
             return kv_size(self._config.model, self._config.dtype, self._longest).bytes_per_token
         except UsageError as error:

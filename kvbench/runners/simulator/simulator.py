@@ -93,11 +93,7 @@ class BlockSimulator:
         return self._tier is None or self._tier.exact
 
     def run(self, request: Footprint) -> TierTokens:
-        """Run one request; changes what the tiers hold.
-
-        Raises:
-            UsageError: the request does not fit the pool.
-        """
+        """Run one request; changes what the tiers hold; raises ``UsageError`` if the request does not fit the pool."""
         prompt, kv, blocks, chunks = request
         size = self.block_size
         limit = prompt - self._left_to_compute  # where a hit ends at the latest

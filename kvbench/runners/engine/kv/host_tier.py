@@ -13,11 +13,7 @@ class HostTier:
     """Room for ``capacity`` chunks of ``chunk_tokens`` tokens, in slots numbered from 0; holds no KV itself."""
 
     def __init__(self, capacity: int, chunk_tokens: int, policy: str = "lru") -> None:
-        """Empty. ``policy``: which chunk goes first, by name.
-
-        Raises:
-            UsageError: there is no such policy.
-        """
+        """Empty. ``policy``: which chunk goes first, by name; raises ``UsageError`` if there is no such policy."""
         self.capacity = capacity
         self.chunk_tokens = chunk_tokens
         self.evicted = 0

@@ -86,7 +86,7 @@ class _Piece:
     """The device blocks, where they do not follow one another."""
 
 
-class _Words:
+class _MemoryCopies:
     """The device pool, the host tier and the swap space as 64-bit words, which copy faster than small elements."""
 
     def __init__(self, store: KVStore) -> None:
@@ -114,7 +114,7 @@ class _Words:
                 yield copy.blocks[start:end], self._swap[:, :, place : place + end - start]
 
 
-class CpuTransfer(_Words):
+class CpuTransfer(_MemoryCopies):
     """Both sides in RAM: plain copies, finished on return."""
 
     def store(self, copies: HostCopies) -> Ticket:
@@ -152,7 +152,7 @@ class CudaTicket:
         self._event.synchronize()
 
 
-class CudaTransfer(_Words):
+class CudaTransfer(_MemoryCopies):
     """Pinned host memory and a stream of its own, so that a store overlaps the next step.
 
     The copy stream first waits for what the compute stream was given so far: a store reads KV only after it was written (vllm#45704). A

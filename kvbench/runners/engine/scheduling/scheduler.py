@@ -25,7 +25,7 @@ from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.prefix_cache import Hit, PrefixCache
 from kvbench.runners.engine.kv.transfer import Copy
 from kvbench.runners.engine.scheduling.allocation import reserve_each
-from kvbench.runners.engine.scheduling.recovery import Recovery
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.sequence import Beam, Sequence
 
 
@@ -100,7 +100,7 @@ class Scheduler:
         self,
         cache: PrefixCache,
         config: EngineConfig,
-        recovery: Recovery,
+        recovery: Recompute,
         journal: Journal,
         reclaim: Callable[[], bool],
         copy_block: Callable[[int, int], None],
@@ -174,11 +174,12 @@ class Scheduler:
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Let a new sequence run with what is computed of another; without room for its own copy, or without KV to share, it waits."""
-        self._journal.forked(parent, child)
+        self._journal.note("fork", child, parent=parent.request_id)
         blocks = parent.block_table[: self._blocks(parent.computed)]
         shares = self._config.copy_on_write
         if parent not in self.running or parent.loading is not None or not (shares or len(blocks) <= self.pool.free_blocks):
-            self._journal.fork_waits(child)
+            self._journal.counters.waited_forks += 1
+            self._journal.note("fork waits", child)
             self.submit(child)
             return
         if shares:

@@ -37,7 +37,8 @@ class Swap(Recompute):
         tokens = sequence.computed
         count = ceil_div(tokens, self._block_size)
         if count > self.space.free_blocks:
-            self._journal.swap_full(sequence, tokens)
+            self._journal.counters.swap_full += 1
+            self._journal.note("swap full", sequence, tokens=tokens)
         if count == 0 or count > self.space.free_blocks:
             super().preempt(sequence, pool)
             return

@@ -57,9 +57,9 @@ class RunCommand(PanelCommand):
                 if named.get(option) is not None:
                     check_name(flag(option), named[option], there_are)
             ctx.meta[__name__] = Asked(named.get("experiment"), named.get("runner"), HELP_ALL in args)
-        if HELP_ALL in args:
-            typer.echo(ctx.get_help())
-            ctx.exit()
+            if HELP_ALL in args or named.get("help"):
+                typer.echo(ctx.get_help())
+                ctx.exit()
         return list(super().parse_args(ctx, args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -75,7 +75,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, typer.TyperException):  # wrong use, found by the parser
         message = error.format_message().replace("Value error, ", "")  # pydantic's words, by which typer checks choices
-        return f"{message} (see `{_command_path(error)} --help`)", error.exit_code
+        context = getattr(error, "ctx", None)
+        return f"{message} (see `{'kvbench' if context is None else context.command_path} --help`)", error.exit_code
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return "interrupted", Interrupted.exit_code
     if isinstance(error, ModuleNotFoundError) and error.name in _ENGINE_PACKAGES:
@@ -84,8 +85,3 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return "out of memory; lower --kv-tokens, --host-tokens or --docs, or use a smaller model", RunFailed.exit_code
     message = f"internal error: {type(error).__name__}: {error}; set KVBENCH_DEBUG=1 for the traceback and please report it"
     return message, RunFailed.exit_code
-
-
-def _command_path(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    return "kvbench" if context is None else str(context.command_path)

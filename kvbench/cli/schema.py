@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 import typer
-from typer.core import TyperCommand
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
-
-EXAMPLE = "kvbench schema summary -o summary.schema.json"
+from kvbench.cli.commands import OutputFile, build_command
 
 Name = Literal["run", "manifest", "request", "pass", "event", "sweep", "summary", "baseline", "plan"]
 _FILES = {"manifest": "manifest.json", "request": "requests.jsonl", "pass": "passes.jsonl", "event": "events.jsonl"}
-
-
-def build() -> TyperCommand:
-    """The command."""
-    return build_command(schema, "schema", EXAMPLE)
 
 
 def schema(
@@ -31,22 +23,14 @@ def schema(
                        "(sweep.json), summary (`kvbench report --format json`), baseline (`kvbench baseline`) or plan "
                        "(`kvbench plan --format json`)."),
     ],
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
-                     help="Write to a file; its content is replaced. [default: stdout]"),
-    ] = None,
+    file: OutputFile = None,
 ) -> None:  # fmt: skip
     """Print the JSON Schema of a format that kvbench writes.
 
     It is made from the types that are written: each field with its type, and what it means. A format gains fields without a new version,
     so an object may have further fields.
     """
-    text = json.dumps(schema_named(name), indent=2, ensure_ascii=False) + "\n"
-    if file is None:
-        output.write(text)
-    else:
-        output.save(text, file)
+    output.write(json.dumps(schema_named(name), indent=2, ensure_ascii=False) + "\n", file)
 
 
 def names() -> tuple[str, ...]:
@@ -79,3 +63,6 @@ def schema_named(name: str) -> dict[str, Any]:
     from kvbench.planning.plan_schema import plan_schema
 
     return plan_schema()
+
+
+build = partial(build_command, schema, "kvbench schema summary -o summary.schema.json")

@@ -11,10 +11,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, CommonOptions
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_TOKENS, DEFAULT_KV_TOKENS, MODEL, RUN, CommonOptions, check_sizes
 from kvbench.config.settings import Auto, Setting, given_or
 from kvbench.config.slo import parse_slo
-from kvbench.config.tiers import DEFAULT_CHUNK_TOKENS
 
 TIMES = Setting("Times")
 BASIC, BASIC_TIMES = replace(RUN, basic=True), replace(TIMES, basic=True)
@@ -179,11 +178,6 @@ class RunConfig(CommonOptions):
 
     @model_validator(mode="after")
     def _sizes_go_together(self) -> Self:
-        if not self.pool_is_known:
-            return self
-        block_size, kv_tokens = self.pool_block_size, self.pool_tokens
-        if self.has_tier and self.tier_chunk_tokens % block_size:
-            raise ValueError(f"--chunk-tokens {self.tier_chunk_tokens} is not a multiple of --block-size {block_size}")
-        if kv_tokens < block_size:
-            raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
+        if self.pool_is_known:
+            check_sizes(self.tier_chunk_tokens if self.has_tier else None, self.pool_block_size, self.pool_tokens)
         return self

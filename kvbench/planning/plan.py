@@ -12,7 +12,7 @@ from kvbench.planning.commands import commands_for
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.curve import curve, curve_pass, times_ms, without_tier
 from kvbench.planning.planned_workload import PlannedReading
-from kvbench.planning.result import KV, KVAmount, Plan, PlannedPassRow
+from kvbench.planning.result import KV, Plan, PlannedPassRow
 from kvbench.planning.sizes import Hosts, Pools, smallest_hosts, smallest_pools
 from kvbench.planning.subject import Subject, find_subject
 
@@ -67,12 +67,8 @@ def make_plan(config: PlanConfig) -> Plan:
 
 def _host(subject: Subject, hosts: Hosts) -> int:
     """The tier to predict with, in chunks: the one given, else the one to add."""
-    config, chunk = subject.config, subject.planned.chunk
-    if config.host_tokens is not None:
-        return config.host_tokens // chunk
-    if config.host_gib != "auto":
-        return int(config.host_gib * 2**30) // subject.kv.bytes_per_token // chunk
-    return _to_add(subject, hosts)
+    given = subject.config.given_host_tokens(subject.kv.bytes_per_token)
+    return _to_add(subject, hosts) if given is None else given // subject.planned.chunk
 
 
 def _to_add(subject: Subject, hosts: Hosts) -> int:
@@ -82,12 +78,9 @@ def _to_add(subject: Subject, hosts: Hosts) -> int:
 
 def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: PlannedReading) -> Case:
     """What the advice is given on."""
-    config, planned, pool, rates = subject.config, subject.planned, subject.pool, subject.rates
+    planned, pool, rates = subject.planned, subject.pool, subject.rates
     requests = list(chain.from_iterable(reading.passes))
     prompt, best = sum(map(sum, requests)), planned.best_hits(pool)
-
-    def chunks(count: int) -> KVAmount:
-        return subject.size(count, planned.chunk)
 
     return Case(
         fits=subject.working_set <= pool * planned.unit,
@@ -98,8 +91,8 @@ def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: Plan
         slower=sum(times_ms(rates, requests) or []) > sum(times_ms(rates, without_tier(requests)) or []),
         headline=curve_pass(planned, reading, planned.headline, rates),
         chunk_tokens=planned.chunk,
-        recommended=chunks(_to_add(subject, hosts)),
-        given=None if config.host_tokens is None and config.host_gib == "auto" else chunks(host),
+        recommended=subject.size(_to_add(subject, hosts), planned.chunk),
+        given=None if subject.config.given_host_tokens(subject.kv.bytes_per_token) is None else subject.size(host, planned.chunk),
         larger_pool=None if pools.hits_everything is None else subject.size(pools.hits_everything, planned.unit),
         lru=reading.device_hits / prompt,
         best=None if best is None else best / prompt,

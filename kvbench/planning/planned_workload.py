@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -138,8 +138,7 @@ class BlockWorkload(PlannedWorkload):
     @property
     def roomy_host(self) -> int:
         """See :class:`PlannedWorkload`."""
-        stored = set(chain.from_iterable(self._stored(footprint) for footprint in self.footprints))
-        return chunks_to_hold(len(stored), self._host) if stored else 0
+        return roomy_tier(self.footprints, self._host, self.chunk)
 
     def documents_in(self, pool: int) -> int:
         """See :class:`PlannedWorkload`."""
@@ -172,10 +171,6 @@ class BlockWorkload(PlannedWorkload):
         """The blocks of a prompt that can be found."""
         return footprint.blocks[: (footprint.prompt_tokens - int(self._device.computes_last)) // self.unit]
 
-    def _stored(self, footprint: Footprint) -> Sequence[object]:
-        """The chunks that a request leaves in the host tier."""
-        return footprint.chunks[: (footprint.kv_tokens if self._host.stores_output else footprint.prompt_tokens) // self.chunk]
-
 
 class DocumentWorkload(PlannedWorkload):
     """Under the published measurement's own model, to the token."""
@@ -203,10 +198,7 @@ class DocumentWorkload(PlannedWorkload):
         """See :class:`PlannedWorkload`."""
         return sum(self._sizes.values())
 
-    @property
-    def roomy_host(self) -> int:
-        """See :class:`PlannedWorkload`."""
-        return sum(self._sizes.values())
+    roomy_host = roomy_pool
 
     def documents_in(self, pool: int) -> int:
         """See :class:`PlannedWorkload`."""
@@ -219,6 +211,14 @@ class DocumentWorkload(PlannedWorkload):
 
     def best_hits(self, pool: int) -> None:
         """Not known where documents differ in length; see :class:`PlannedWorkload`."""
+
+
+def roomy_tier(footprints: Iterable[Footprint], rules: HostRules, chunk_tokens: int) -> int:
+    """Chunks of the smallest host tier that keeps all that requests leave there, and evicts nothing."""
+    stored: set[object] = set()
+    for footprint in footprints:
+        stored.update(footprint.chunks[: (footprint.kv_tokens if rules.stores_output else footprint.prompt_tokens) // chunk_tokens])
+    return chunks_to_hold(len(stored), rules) if stored else 0
 
 
 def plan_workload(profile: Profile, workload: Workload, block_size: int, chunk_tokens: int) -> PlannedWorkload:

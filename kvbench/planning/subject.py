@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS
 from kvbench.config.settings import given_or
@@ -17,7 +18,6 @@ from kvbench.planning.config import PlanConfig
 from kvbench.planning.planned_workload import PlannedWorkload, plan_workload
 from kvbench.planning.result import KVAmount, UsedRates
 from kvbench.planning.server import ServerFacts, ask_server
-from kvbench.planning.used_rates import find_rates
 from kvbench.runners.profiles import PROFILES
 from kvbench.runs.rates import Rates
 
@@ -71,7 +71,7 @@ def find_subject(config: PlanConfig) -> Subject:
     block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE) if server is None else server.block_size
     planned = plan_workload(PROFILES[config.profile], workload, block_size, config.chunk_tokens)
     pool = given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // planned.unit if server is None else server.blocks
-    subject = Subject(config, server, model, kv, workload, planned, pool, workload.working_set_tokens(), find_rates(config, model))
+    subject = Subject(config, server, model, kv, workload, planned, pool, workload.working_set_tokens(), _rates(config, model))
     _check(subject)
     return subject
 
@@ -87,6 +87,27 @@ def _kv(config: PlanConfig, model: str | None, longest: RequestSize) -> KVSize:
     if config.bytes_per_token is not None:
         return KVSize(config.bytes_per_token, "as given")
     return kv_size(model or config.model, config.kv_dtype, longest.prompt_tokens + longest.output_tokens)
+
+
+def _rates(config: PlanConfig, model: str | None) -> UsedRates | None:
+    """The rates that turn tokens into times; ``None``: none were asked for. What is given goes over what is fitted.
+
+    ``model``: what is planned for, to be compared with the run's.
+    """
+    if config.calibrate is None:
+        if config.prefill_rate is None or config.restore_rate is None:
+            return None
+        return UsedRates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0, None, None, None, ())
+    from kvbench.runs.calibration import complete, describe_fit, fit_notes
+    from kvbench.runs.run_folder import read_run
+
+    given = Rates(config.prefill_rate, config.restore_rate)
+    run = read_run(config.calibrate)
+    rates, fitted = complete(given, config.overhead_ms, run, tier=True)
+    fit = describe_fit(run, fitted)["fit"]
+    notes = tuple(fit_notes(fit["model"], fit["status"], model))
+    prefill, restore = cast(float, rates.prefill), cast(float, rates.restore)  # complete has seen to it
+    return UsedRates(prefill, restore, rates.overhead_ms, str(config.calibrate), fitted.median_error, fitted.worst_error, notes)
 
 
 def _longest(workload: Workload) -> RequestSize:

@@ -11,9 +11,9 @@ from kvbench.config.settings import given_or
 from kvbench.errors import UsageError
 from kvbench.models.units import ceil_div
 from kvbench.planning.config import PlanConfig
+from kvbench.planning.planned_workload import roomy_tier
 from kvbench.planning.trace_accesses import footprints
-from kvbench.runners.profiles import PROFILES, HostRules
-from kvbench.runners.simulator.host_tier import chunks_to_hold
+from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens
 from kvbench.workloads.traces.trace import Trace
 
@@ -72,9 +72,9 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
     def prints() -> Iterator[Footprint | None]:
         return (item if fit else None for item, fit in zip(footprints(trace, outputs, size, chunk), fits, strict=True))
 
-    host_tokens = _host_tokens(config, bytes_per_token)
+    host_tokens = config.given_host_tokens(bytes_per_token)
     if host_tokens is None:
-        host_tokens = _roomy(prints(), host, chunk) * chunk
+        host_tokens = roomy_tier(filter(None, prints()), host, chunk) * chunk
     arms = []
     for name, tier in (("none", None), ("cpu", host_tokens)):
         simulator = BlockSimulator(device, host, CacheSizes(config.kv_tokens, size, tier, chunk))
@@ -87,22 +87,6 @@ def _fits(trace: Trace, outputs: list[int], blocks: int, block_size: int) -> lis
     """Whether each request can run in a pool of so many usable blocks."""
     kv = (prompt + output - 1 for prompt, output in zip(trace.prompt_tokens, outputs, strict=True))
     return [ceil_div(tokens, block_size) <= blocks for tokens in kv]
-
-
-def _host_tokens(config: PlanConfig, bytes_per_token: int) -> int | None:
-    """The size of the tier in tokens; ``None``: all that the trace leaves there."""
-    if config.host_tokens is not None:
-        return config.host_tokens
-    return None if config.host_gib == "auto" else int(config.host_gib * 2**30) // bytes_per_token
-
-
-def _roomy(prints: Iterator[Footprint | None], rules: HostRules, chunk: int) -> int:
-    """Chunks of the smallest tier that keeps all that requests leave there."""
-    stored: set[object] = set()
-    for item in prints:
-        if item is not None:
-            stored.update(item.chunks[: (item.kv_tokens if rules.stores_output else item.prompt_tokens) // chunk])
-    return chunks_to_hold(len(stored), rules) if stored else 0
 
 
 def _sums(read: list[TierTokens | None]) -> tuple[int, int, int, int]:

@@ -183,6 +183,7 @@ class Runner(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """What the manifest says of this arm beside its name: ``command``, the servers' command lines; ``None`` where there are none."""
+        return {"command": None}
 
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests that the source gives, sent in order at the pace; call ``on_end`` once for each answer as it ends.
@@ -195,6 +196,7 @@ class Runner(Protocol):
 
     def take_events(self) -> list[dict[str, object]]:
         """The events since the last call, oldest first; forgets them. Empty where the runner has none."""
+        return []
 
     def close(self) -> None:
         """Release the cache's memory, or the server. Safe to call twice."""

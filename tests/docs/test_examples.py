@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.cli.main import main
-from kvbench.config.settings import load
+from kvbench.config.settings import load, read_file
 from kvbench.experiments.composed import load_config
 from kvbench.experiments.registry import experiments
 from kvbench.planning.config import PlanConfig
@@ -78,6 +78,7 @@ def test_the_one_for_servers_that_run_already_takes_their_addresses(tmp_path: Pa
 
 
 def test_the_plan_is_made(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load(PlanConfig, "kvbench plan", FOLDER / "plan.toml", {}).docs == 10
+    file = FOLDER / "plan.toml"
+    assert load(PlanConfig, "kvbench plan", file, read_file(file), {}).docs == 10
     assert main(["plan", "--config", str(FOLDER / "plan.toml")]) == 0
     assert "Sizes" in capsys.readouterr().out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -53,21 +52,7 @@ class EngineBackend:
         _require_memory(self._device, {"weights": weights}, config.smaller)
         with memory_errors():
             self._model: Model = load_model(config.model, self._device, self._dtype, config.compile)
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._model.vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return self._model.tokenizer
-
-    @property
-    def bytes_per_token(self) -> int:
-        """KV bytes a token takes."""
-        return self._model.shape.bytes_per_token
+        self.vocab, self.tokenizer, self.bytes_per_token = self._model.vocab, self._model.tokenizer, self._model.shape.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The engine's own, on every arm."""
@@ -88,8 +73,8 @@ class EngineBackend:
             "kv_heads": shape.kv_heads,
             "head_dim": shape.head_dim,
             "dtype": str(self._dtype).removeprefix("torch."),
-            "bytes_per_token": shape.bytes_per_token,
-            "vocab": self._model.vocab,
+            "bytes_per_token": self.bytes_per_token,
+            "vocab": self.vocab,
         }
         on_gpu = self._device.type == "cuda"
         device = {
@@ -136,11 +121,7 @@ class EngineBackend:
         gc.freeze()  # what torch and the model left is not looked at again: a full collection takes 0.4 s, and may fall into a request
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """Refuse an arm whose pool, host tier and swap space exceed the memory there is.
-
-        Raises:
-            OutOfMemory: with the sizes.
-        """
+        """Refuse an arm whose pool, host tier and swap space exceed the memory there is; raises ``OutOfMemory`` with the sizes."""
         device = {"device pool": self._engine_config(arm).num_blocks * (arm.block_size or self.capacity.block_size)}
         host = {"host tier": arm.host_tokens or 0, "swap space": arm.swap_tokens or 0}
         places = [(self._device, device), (torch.device("cpu"), host)] if self._device.type == "cuda" else [(self._device, device | host)]
@@ -148,11 +129,7 @@ class EngineBackend:
             _require_memory(place, {name: tokens * self.bytes_per_token for name, tokens in parts.items() if tokens}, self._config.smaller)
 
     def start(self, arm: ColdStart, clock: Clock) -> EngineRunner:
-        """A cold engine.
-
-        Raises:
-            OutOfMemory: pool and tier exceed the memory there is.
-        """
+        """A cold engine; raises ``OutOfMemory`` if pool and tier exceed the memory there is."""
         with memory_errors():
             return EngineRunner(Engine(self._model, self._engine_config(arm.setup), clock, transfer=self._make_transfer), clock)
 

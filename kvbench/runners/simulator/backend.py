@@ -40,7 +40,7 @@ class SimulatorBackend:
         self._config = config
         model = read_config(config.model)
         text = text_part(model)
-        self._vocab = count_of(text, config.model, "vocab_size")
+        self.vocab, self.tokenizer = count_of(text, config.model, "vocab_size"), Path(config.model) / "tokenizer.json"
         says_longest = text.get("max_position_embeddings") is not None
         self._max_tokens = count_of(text, config.model, "max_position_embeddings") if says_longest else None
         self._longest = 1
@@ -51,22 +51,8 @@ class SimulatorBackend:
         self._rates, self._described_rates = _find_rates(config)
 
     @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return Path(self._config.model) / "tokenizer.json"
-
-    @property
     def bytes_per_token(self) -> int:
-        """KV bytes a token takes.
-
-        Raises:
-            UsageError: the model's KV is of a kind that has no rule.
-        """
+        """KV bytes a token takes; raises ``UsageError`` if the model's KV is of a kind that has no rule."""
         try:
             return kv_size(self._config.model, self._config.dtype, self._longest).bytes_per_token
         except UsageError as error:
@@ -89,7 +75,7 @@ class SimulatorBackend:
         except UsageError:  # a size in tokens needs none
             bytes_per_token = None
         return {
-            "model": {"name": self._config.model, "vocab": self._vocab, "bytes_per_token": bytes_per_token},
+            "model": {"name": self._config.model, "vocab": self.vocab, "bytes_per_token": bytes_per_token},
             "device": {"device": None},
             "weights_seed": None,
             "rates": self._described_rates,

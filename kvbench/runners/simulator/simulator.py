@@ -9,15 +9,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kvbench.errors import UsageError
 from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.device_pool import DevicePool
-from kvbench.runners.simulator.documents import DocumentCache
 from kvbench.runners.simulator.host_tier import ChunkTier
 from kvbench.runners.simulator.policies.policy import Key
+from kvbench.runners.simulator.policies.registry import make_policy
 from kvbench.runners.simulator.prefixes import Prefixes
 
 UNKNOWN_OUTPUT = -1
@@ -58,29 +58,8 @@ class Footprint(NamedTuple):
     chunks: Sequence[Key] = ()
 
 
-class Simulator(Protocol):
-    """Predicts requests in the order in which they are sent, from a cold start, at concurrency 1."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether what was predicted so far is certain, or hangs on the moment at which a background job ran."""
-
-    def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
-        """Run one request; changes what the tiers hold.
-
-        Args:
-            prompt: token ids, none below 0 but :data:`UNKNOWN_OUTPUT`.
-            output_tokens: how many are generated; the last one gets no KV.
-            document: which document it is, for profiles that know only whole documents; ``None``: the prompt itself.
-            output: the generated ids where they are known, for prompts that continue an earlier answer.
-
-        Raises:
-            UsageError: the request does not fit the pool.
-        """
-
-
-def make_simulator(profile: Profile, capacity: CacheSizes) -> Simulator:
-    """A cold simulator.
+def make_simulator(profile: Profile, capacity: CacheSizes) -> PromptSimulator | DocumentSimulator:
+    """A cold simulator: predicts requests in the order in which they are sent, at concurrency 1.
 
     Raises:
         UsageError: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
@@ -110,15 +89,11 @@ class BlockSimulator:
 
     @property
     def exact(self) -> bool:
-        """See :class:`Simulator`."""
+        """Whether what was predicted so far is certain, or hangs on the moment at which a background job ran."""
         return self._tier is None or self._tier.exact
 
     def run(self, request: Footprint) -> TierTokens:
-        """Run one request; changes what the tiers hold.
-
-        Raises:
-            UsageError: the request does not fit the pool.
-        """
+        """Run one request; changes what the tiers hold; raises ``UsageError`` if the request does not fit the pool."""
         prompt, kv, blocks, chunks = request
         size = self.block_size
         limit = prompt - self._left_to_compute  # where a hit ends at the latest
@@ -138,26 +113,31 @@ class BlockSimulator:
         return self._pool.held(blocks)
 
 
-class PromptSimulator:
+class PromptSimulator(BlockSimulator):
     """A :class:`BlockSimulator` for token ids."""
 
     def __init__(self, device: DeviceRules, host: HostRules, capacity: CacheSizes) -> None:
         """Raises ``UsageError`` as :func:`make_simulator`."""
-        self._tiers = BlockSimulator(device, host, capacity)
-        self._blocks = Prefixes(self._tiers.block_size)
-        self._chunks = None if capacity.host_tokens is None else Prefixes(self._tiers.chunk_tokens)
-
-    @property
-    def exact(self) -> bool:
-        """See :class:`Simulator`."""
-        return self._tiers.exact
+        super().__init__(device, host, capacity)
+        self._blocks = Prefixes(self.block_size)
+        self._chunks = None if capacity.host_tokens is None else Prefixes(self.chunk_tokens)
 
     def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
-        """Run one request; see :class:`Simulator`. ``document`` is not looked at."""
+        """Run one request; changes what the tiers hold.
+
+        Args:
+            prompt: token ids, none below 0 but :data:`UNKNOWN_OUTPUT`.
+            output_tokens: how many are generated; the last one gets no KV.
+            document: which document it is, for profiles that know only whole documents; not looked at.
+            output: the generated ids where they are known, for prompts that continue an earlier answer.
+
+        Raises:
+            UsageError: the request does not fit the pool.
+        """
         tokens = array("q", prompt)
         tokens.extend([UNKNOWN_OUTPUT] * (output_tokens - 1) if output is None else output[: output_tokens - 1])
         chunks = [] if self._chunks is None else self._chunks.of(tokens)
-        return self._tiers.run(Footprint(len(prompt), len(tokens), self._blocks.of(tokens), chunks))
+        return self.run(Footprint(len(prompt), len(tokens), self._blocks.of(tokens), chunks))
 
 
 class DocumentSimulator:
@@ -173,7 +153,7 @@ class DocumentSimulator:
         self._host = None if capacity.host_tokens is None else DocumentCache(capacity.host_tokens)
 
     def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
-        """Read one document; see :class:`Simulator`. Its size is the prompt's; the output takes no room."""
+        """Read one document (``None``: the prompt itself). Its size is the prompt's; the output takes no room."""
         name, tokens = tuple(prompt) if document is None else document, len(prompt)
         if self._device.hit(name):
             return TierTokens(tokens, 0, 0)
@@ -184,3 +164,34 @@ class DocumentSimulator:
             return TierTokens(0, tokens, 0)
         self._host.put(name, tokens)
         return TierTokens(0, 0, tokens)
+
+
+class DocumentCache:
+    """Room for ``capacity`` tokens of whole documents, as the published model has it. One that is larger is never kept, and evicts nothing.
+
+    LRU is part of the published model, so a profile of whole documents names no other policy.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.used = 0
+        self._kept = make_policy("lru", capacity)
+        self._tokens: dict[Hashable, int] = {}
+
+    def hit(self, document: Hashable) -> bool:
+        """Whether the document is here; uses it if so."""
+        if document not in self._kept:
+            return False
+        self._kept.use([document])
+        return True
+
+    def put(self, document: Hashable, tokens: int) -> None:
+        """Keep a document that is not here as the most recently used one; what is in the way goes."""
+        if tokens > self.capacity:
+            return
+        while self.used + tokens > self.capacity:
+            [gone] = self._kept.evict(1)
+            self.used -= self._tokens.pop(gone)
+        self._kept.use([document])
+        self._tokens[document] = tokens
+        self.used += tokens

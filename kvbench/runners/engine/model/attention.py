@@ -83,14 +83,6 @@ class _Blocks:
         return keys, values
 
 
-@dataclass(frozen=True, slots=True)
-class _Prefill:
-    """A span of several rows, and the blocks of the tokens before it, if any are."""
-
-    span: Span
-    before: _Blocks | None
-
-
 class Decode(Protocol):
     """Spans of one row each that attend together; made once a step."""
 
@@ -149,7 +141,7 @@ class PagedStep:
         self._slot_list = [slot for span in spans for slot in slots_of(span, store.block_size)]
         self._slots = torch.tensor(self._slot_list, device=device)
         self._slot_runs = runs(self._slot_list)
-        self._prefills = [self._prefill(span) for span in spans if span.count > 1]
+        self._prefills = [(span, self._before(span)) for span in spans if span.count > 1]
         single = [span for span in spans if span.count == 1]
         self._decodes = decoder(store, single) if single else []
 
@@ -166,9 +158,14 @@ class PagedStep:
         kv_heads = key.shape[1]
         grouped = query[0].view(kv_heads, -1, *query.shape[2:])  # [kv_heads, group, rows, head_dim]
         output = torch.empty(query.shape[2], *grouped.shape[:2], query.shape[3], dtype=query.dtype, device=query.device)
-        for prefill in self._prefills:
-            rows = slice(prefill.span.row, prefill.span.row + prefill.span.count)
-            attended = self._attend_prefill(layer, prefill, grouped[:, :, rows], key[0, :, rows], value[0, :, rows], scaling)
+        for span, before in self._prefills:
+            rows = slice(span.row, span.row + span.count)
+            own = grouped[:, :, rows], key[0, :, rows], value[0, :, rows]
+            if before is None:
+                attended = _grouped(*own, is_causal=True, scale=scaling)
+            else:
+                keys, values = before.read(layer)
+                attended = _after_prefix(*own, keys[0], values[0], scaling)
             output[rows] = attended.permute(2, 0, 1, 3)
         for decode in self._decodes:
             decode.attend(layer, grouped, output, scaling)
@@ -184,18 +181,10 @@ class PagedStep:
                 slot = self._slot_list[start]
                 pool[slot : slot + end - start] = rows[start:end]
 
-    def _prefill(self, span: Span) -> _Prefill:
-        before = span.blocks[: ceil_div(span.start, self._store.block_size)]
-        return _Prefill(span, _Blocks(self._store, before, span.start) if before else None)
-
-    def _attend_prefill(
-        self, layer: int, prefill: _Prefill, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-    ) -> torch.Tensor:
-        """``[kv_heads, group, rows, head_dim]`` of one span; ``key`` and ``value`` are the rows' own."""
-        if prefill.before is None:
-            return _causal(query, key, value, scaling)
-        keys, values = prefill.before.read(layer)
-        return _after_prefix(query, keys[0], values[0], key, value, scaling)
+    def _before(self, span: Span) -> _Blocks | None:
+        """The blocks of the tokens before a span, if any are."""
+        blocks = span.blocks[: ceil_div(span.start, self._store.block_size)]
+        return _Blocks(self._store, blocks, span.start) if blocks else None
 
 
 def slots_of(span: Span, block_size: int) -> list[int]:
@@ -214,20 +203,10 @@ def like_lengths(spans: Iterable[Span]) -> list[list[Span]]:
     return groups
 
 
-def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Causal attention of the rows among themselves, ``[kv_heads, group, rows, head_dim]``."""
-    return _grouped(query, key, value, is_causal=True, scale=scaling)
-
-
 def _after_prefix(
-    query: torch.Tensor,
-    prefix_key: torch.Tensor,
-    prefix_value: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, prefix_key: torch.Tensor, prefix_value: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Attention of rows that follow a prefix; every row sees all of the prefix and the rows up to itself."""
+    """Attention of rows ``[kv_heads, group, rows, head_dim]`` that follow a prefix: each sees all of that and the rows up to itself."""
     if query.is_cuda or not has_log_sum_exp():
         return _masked(query, torch.cat([prefix_key, key], 1), torch.cat([prefix_value, value], 1), scaling)
     before, before_lse = _flash(query, _shared(prefix_key, query), _shared(prefix_value, query), False, scaling)

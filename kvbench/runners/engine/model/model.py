@@ -189,11 +189,7 @@ def _kernel_or_sdpa(shape: KVShape, heads: int) -> tuple[Decoder, str]:
 
 
 def count_parameters(name: str) -> int:
-    """Weights of a model, from its config alone.
-
-    Raises:
-        UsageError: as :func:`load_model` for the config.
-    """
+    """Weights of a model, from its config alone; raises ``UsageError`` as :func:`load_model` for the config."""
     network = _outline(name)
     return sum(weight.numel() for weight in network.parameters())
 

@@ -41,11 +41,7 @@ def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, 
 
 
 def check_fork(name: str, config: EngineConfig) -> None:
-    """Refuse forks where room is reserved: the children's would not be.
-
-    Raises:
-        UsageError: the allocation reserves.
-    """
+    """Refuse forks where room is reserved: the children's would not be; raises ``UsageError`` if the allocation reserves."""
     if config.allocation is not on_demand or config.reserve_tokens is not None:
         raise UsageError(f"{name}: a reservation keeps room for one output; several samples need room taken on demand")
 

@@ -11,11 +11,7 @@ policies, register, unregister = _POLICIES.all, _POLICIES.register, _POLICIES.un
 
 
 def find_policy(name: str) -> PolicyEntry:
-    """The policy of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The policy of this name; raises ``UsageError`` if there is none."""
     known = policies()
     if name not in known:
         raise UsageError(f"the simulator has no eviction policy {name}; it has {', '.join(sorted(known))}")

@@ -18,6 +18,9 @@ def option(panel: str, *names: str, metavar: str | None = None, help: str) -> An
     return typer.Option(*names, metavar=metavar, show_default=False, rich_help_panel=panel, help=help)
 
 
+WIDEST = 120
+"""Columns of help and reports in a terminal that has more."""
+
 OutputFile = Annotated[
     Path | None,
     option("Output", "--output", "-o", metavar="FILE", help="Write to a file instead, in place of what it holds. [default: stdout]"),
@@ -27,12 +30,19 @@ OutputFile = Annotated[
 class PanelCommand(TyperCommand):
     """A command whose help groups its options by their panel, in the order in which the panels first appear."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments as help names them, in brackets where they may be left out, then ``[OPTIONS]``."""
+        arguments = [param for param in self.get_params(ctx) if param.param_type_name == "argument"]
+        return [*(str(item.metavar) if item.required else f"[{item.metavar}]" for item in arguments), "[OPTIONS]"]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each panel."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None:
+                if param.param_type_name == "argument":
+                    record = (param.metavar, record[1])  # typer adds brackets and Python's name of the type
                 default = "Arguments" if param.param_type_name == "argument" else "Other"
                 sections.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
         for name, records in sections.items():

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from kvbench.cli.commands import LazyCommand
+from kvbench.cli.commands import WIDEST, LazyCommand
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
 from kvbench.runs.version import __version__
 
@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _group() -> TyperGroup:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+    context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
+    usage = {"subcommand_metavar": "COMMAND [OPTIONS]", "options_metavar": ""}
+    app = typer.Typer(rich_markup_mode=None, no_args_is_help=False, context_settings=context, **usage)
     app.callback(epilog="\b\nExample:\n  kvbench run cyclic --docs 10 --kv-tokens 21520")(_root)
     group = typer.main.get_command(app)
     if not isinstance(group, TyperGroup):
@@ -64,7 +66,9 @@ def _show_version(wanted: bool) -> None:
 
 
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """What a KV-cache tier is worth, how large it must be, and whether the last upgrade undid it."""
 

@@ -41,7 +41,7 @@ def _known_format(name: str) -> str:
 def report(
     run_dirs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN_DIR]...", show_default=False,
+        typer.Argument(metavar="RUN_DIR...", show_default=False,
                        help="Run folder, as `kvbench run --out` makes it. Several, or the folder of a sweep: side by side."),
     ] = None,
     csv: Annotated[

@@ -1,0 +1,102 @@
+"""The command line itself: short options, usage lines, the terminal's width, completion by a shell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kvbench
+from kvbench.cli.main import COMMANDS, main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("command", [[], *([str(command.name)] for command in COMMANDS), ["run", "cyclic"]])
+def test_h_is_help(capsys: Captured, command: list[str]) -> None:
+    assert main([*command, "-h"]) == 0
+    text = capsys.readouterr().out
+    assert main([*command, "--help"]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_capital_v_is_version(capsys: Captured) -> None:
+    assert main(["-V"]) == 0
+    assert capsys.readouterr().out == f"kvbench {kvbench.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ([], "kvbench COMMAND [OPTIONS]"),
+        (["run"], "kvbench run [EXPERIMENT] [OPTIONS]"),
+        (["run", "cyclic"], "kvbench run cyclic [OPTIONS]"),
+        (["report"], "kvbench report [RUN_DIR...] [OPTIONS]"),
+        (["plan"], "kvbench plan [OPTIONS]"),
+        (["compare"], "kvbench compare BASE NEW [OPTIONS]"),
+        (["baseline"], "kvbench baseline RUN_DIR... [OPTIONS]"),
+        (["schema"], "kvbench schema NAME [OPTIONS]"),
+        (["serve"], "kvbench serve [OPTIONS]"),
+        (["doctor"], "kvbench doctor [OPTIONS]"),
+    ],
+)
+def test_usage_lines(capsys: Captured, command: list[str], usage: str) -> None:
+    assert main([*command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0] == f"Usage: {usage}"
+    assert "list[" not in text
+
+
+@pytest.mark.parametrize(("columns", "least", "most"), [(60, 40, 80), (80, 70, 80), (120, 100, 120), (300, 100, 120)])
+def test_help_is_as_wide_as_the_terminal_up_to_120(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, columns: int, least: int, most: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["compare", "--help"]) == 0
+    assert least <= max(map(len, capsys.readouterr().out.splitlines())) <= most
+
+
+def completed(shell: str, line: str) -> list[str]:
+    """What a shell is told for a command line that is cut short."""
+    words = line.split(" ")
+    environment = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
+    environment |= {"_KVBENCH_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run(
+        [sys.executable, "-m", "kvbench"], env={**os.environ, **environment}, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("kvbench re", ["report"]),
+        ("kvbench run cyclic --pas", ["--passes"]),
+        ("kvbench run --tier none,c", ["none,cpu"]),
+        ("kvbench run --runner ", ["engine", "vllm", "simulator"]),
+        ("kvbench run tr", ["trace"]),
+    ],
+)
+def test_bash_completes_commands_options_and_values(line: str, words: list[str]) -> None:
+    assert completed("bash", line) == words
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_complete_as_well(shell: str) -> None:
+    assert "trace" in "".join(completed(shell, "kvbench run tr"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_that_the_shell_takes(tmp_path: Path, shell: str) -> None:
+    shown = [sys.executable, "-m", "kvbench", "--show-completion", shell]
+    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = subprocess.run(shown, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "_KVBENCH_COMPLETE" in script
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(script)
+        subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, timeout=60)

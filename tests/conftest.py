@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.folders import save_model, save_tokenizer
 
 def pytest_configure() -> None:
     """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, children included; tests of these would wait for ever."""
+    os.environ["COLUMNS"] = "80"  # reports are as wide as the terminal, which is not part of what is tested
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:

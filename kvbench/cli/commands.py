@@ -12,19 +12,29 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from kvbench.drawing.width import NARROWEST, set_width
 
-def option(panel: str, *names: str, metavar: str | None = None, help: str) -> Any:
+
+def option(panel: str, *names: str, metavar: str | None = None, callback: Callable[[Any], Any] | None = None, help: str) -> Any:
     """An option of a command itself, which no configuration holds; ``help`` ends with its default."""
-    return typer.Option(*names, metavar=metavar, show_default=False, rich_help_panel=panel, help=help)
+    return typer.Option(*names, metavar=metavar, show_default=False, rich_help_panel=panel, callback=callback, help=help)
 
 
-WIDEST = 120
-"""Columns of help and reports in a terminal that has more."""
+def _narrow(file: Path | None) -> Path | None:
+    """A file does not depend on the terminal of whoever writes it."""
+    if file is not None:
+        set_width(NARROWEST)
+    return file
+
 
 OutputFile = Annotated[
     Path | None,
-    option("Output", "--output", "-o", metavar="FILE", help="Write to a file instead, in place of what it holds. [default: stdout]"),
+    option(
+        "Output", "--output", "-o", metavar="FILE", callback=_narrow, help="Write to a file, and replace what it holds. [default: stdout]"
+    ),
 ]
+
+AsJson = Annotated[bool, option("Output", "--json", help="The same as --format json. [default: off]")]
 
 
 class PanelCommand(TyperCommand):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kvbench.cli import output
-from kvbench.cli.commands import OutputFile, build_command, option
+from kvbench.cli.commands import AsJson, OutputFile, build_command, option
 from kvbench.errors import ThresholdFailed, Untrusted, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def compare(
                "[default: terminal]"),
     ] = "terminal",
     file: OutputFile = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compare a run with a base: times, and which hits were lost.
 
@@ -60,6 +61,7 @@ def compare(
     from kvbench.reports import junit
     from kvbench.reports.formats.json import to_json
 
+    format = "json" if as_json else format
     comparison = analysis.compare(base, new, min_effect=_share(min_effect), allow=allow or (), fail_on=fail_on or ())
     if format == "github":
         _to_github(comparison, file)

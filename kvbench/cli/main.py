@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from kvbench.cli.commands import WIDEST, LazyCommand
+from kvbench.cli.commands import LazyCommand
+from kvbench.drawing.width import WIDEST, of_terminal
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
 from kvbench.runs.version import __version__
 
@@ -33,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are one line on stderr; ``KVBENCH_DEBUG=1`` adds the traceback."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _group().main(args, prog_name="kvbench", standalone_mode=False, obj={"command": ["kvbench", *args]})
+        with of_terminal():
+            code = _group().main(args, prog_name="kvbench", standalone_mode=False, obj={"command": ["kvbench", *args]})
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,19 @@ def write(text: str, file: Path | None = None) -> None:
     except BrokenPipeError:
         # Python's own advice: else the interpreter writes a traceback when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def require_writable(file: Path | None) -> None:
+    """Refuse a file that could not be written later, before anything is measured; does not make it."""
+    with _writing(f"--output {file}", "file"):
+        if file is None or (file.exists() and file.is_file() and os.access(file, os.W_OK)):
+            return
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not file.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def append(text: str, path: Path) -> None:

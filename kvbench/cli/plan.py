@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from kvbench.cli import output
-from kvbench.cli.commands import OutputFile, build_command, option
+from kvbench.cli.commands import AsJson, OutputFile, build_command, option
 from kvbench.cli.options import with_options
 from kvbench.config.settings import load, read_file
 from kvbench.planning.config import PlanConfig
@@ -24,7 +24,7 @@ def plan(
         option("Output", "--format", metavar="NAME", help="terminal, markdown or json (the whole plan). [default: terminal]"),
     ] = "terminal",
     file: OutputFile = None,
-    as_json: Annotated[bool, option("Output", "--json", help="The same as --format json. [default: off]")] = False,
+    as_json: AsJson = False,
     plots: Annotated[
         Path | None,
         option("Output", "--plots", metavar="DIR",

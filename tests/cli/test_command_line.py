@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import kvbench
+from kvbench.cli.commands import LazyCommand
 from kvbench.cli.main import COMMANDS, main
+from tests.made import Made, cyclic
 
 Captured = pytest.CaptureFixture[str]
 
@@ -100,3 +102,54 @@ def test_completion_is_a_script_that_the_shell_takes(tmp_path: Path, shell: str)
     if shutil.which(shell):
         (tmp_path / "script").write_text(script)
         subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_every_command_writes_to_a_file_where_it_is_told_to(command: LazyCommand) -> None:
+    assert any("-o" in param.opts for param in command.load().params)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_every_command_with_a_format_json_has_json(command: LazyCommand) -> None:
+    params = command.load().params
+    formats = any("--format" in param.opts for param in params)
+    assert any("--json" in param.opts for param in params) == (formats or command.name in ("run", "doctor"))
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_json_is_the_format_json(tmp_path: Path, capsys: Captured, command: str) -> None:
+    Made().write(tmp_path / "run", cyclic)
+    words = [command, *[str(tmp_path / "run")] * (1 if command == "report" else 2)]
+    assert main([*words, "--format", "json"]) == 0
+    text = capsys.readouterr().out
+    assert main([*words, "--json", "-o", str(tmp_path / "out.json")]) == 0
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "out.json").read_text() == text
+
+
+def test_a_run_writes_its_report_to_a_file(tmp_path: Path, capsys: Captured, small_model: Path) -> None:
+    sizes = ["--model", str(small_model), "--docs", "2", "--doc-tokens", "64", "--kv-tokens", "256", "--passes", "sequential", "--quiet"]
+    assert main(["run", *sizes, "--out", str(tmp_path / "run"), "-o", str(tmp_path / "table.txt")]) == 0
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "table.txt").read_text().startswith("cyclic | ")
+
+
+@pytest.mark.parametrize(("file", "why"), [("none/table.txt", "No such file or directory"), (".", "Is a directory")])
+def test_a_file_that_cannot_be_written_ends_a_run_before_it_starts(tmp_path: Path, capsys: Captured, file: str, why: str) -> None:
+    assert main(["run", "--out", str(tmp_path / "run"), "-o", str(tmp_path / file)]) == 2
+    assert capsys.readouterr().err.endswith(f": cannot be written ({why}); name a file you may write to\n")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("columns", "least", "most"), [(40, 70, 80), (80, 70, 80), (100, 90, 100), (300, 110, 120)])
+def test_a_report_is_as_wide_as_the_terminal_from_80_to_120(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, columns: int, least: int, most: int
+) -> None:
+    Made().write(tmp_path / "run", cyclic)
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "narrow.txt")]) == 0
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["report", str(tmp_path / "run")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("Run folder: ")]
+    assert least <= max(map(len, lines)) <= most
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "wide.txt")]) == 0
+    assert (tmp_path / "wide.txt").read_text() == (tmp_path / "narrow.txt").read_text()

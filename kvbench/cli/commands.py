@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from kvbench.cli import colour
 from kvbench.drawing.width import NARROWEST, set_width
 
 
@@ -52,7 +53,7 @@ class PanelCommand(TyperCommand):
             record = param.get_help_record(ctx)
             if record is not None:
                 if param.param_type_name == "argument":
-                    record = (param.metavar, record[1])  # typer adds brackets and Python's name of the type
+                    record = (str(param.metavar), record[1])  # typer adds brackets and Python's name of the type
                 default = "Arguments" if param.param_type_name == "argument" else "Other"
                 sections.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
         for name, records in sections.items():
@@ -86,7 +87,26 @@ def build_command(function: Callable[..., None], example: str, kind: type[PanelC
     app.command(function.__name__, cls=kind, epilog=f"\b\nExample:\n  {example}")(function)
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)
+    command.params.append(_color_option())
     return command
+
+
+def _color_option() -> Any:
+    """The option ``--color``, which every command has; it is taken before the others, and no function is given it."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(_with_color)
+    return typer.main.get_command(app).params[0]
+
+
+def _with_color(
+    color: Annotated[
+        colour.When,
+        typer.Option("--color", metavar="WHEN", show_default=False, rich_help_panel="Output", callback=colour.choose, is_eager=True,
+                     expose_value=False,
+                     help="Colour: auto (in a terminal, unless NO_COLOR is set), always or never. [default: auto]"),
+    ] = "auto",
+) -> None:  # fmt: skip
+    pass
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def compare(
         _to_github(comparison, file)
     else:
         render = {"terminal": report.to_terminal, "markdown": report.to_markdown, "json": to_json, "junit": junit.render}[format]
-        output.write(render(comparison), file)
+        output.write(render(comparison), file, format == "terminal")
     if comparison.untrusted:
         raise Untrusted(f"{report.headline(comparison)[:-1]}; measure again, or compare all the same: --allow {analysis.STATUS}")
     if comparison.regressions or comparison.failed_rules:

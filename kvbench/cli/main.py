@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
+from kvbench.cli import colour
 from kvbench.cli.commands import LazyCommand
 from kvbench.drawing.width import WIDEST, of_terminal
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
@@ -32,6 +33,7 @@ _ENGINE_PACKAGES = frozenset({"torch", "transformers", "tokenizers", "safetensor
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are one line on stderr; ``KVBENCH_DEBUG=1`` adds the traceback."""
+    colour.choose("auto")
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         with of_terminal():
@@ -42,17 +44,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("KVBENCH_DEBUG"):
             traceback.print_exc()
         message, code = _explain(error)
-        print("kvbench: error:", " ".join(message.split()), file=sys.stderr)
+        _complain(message)
         return code
     if code == Interrupted.exit_code:  # typer turns Ctrl-C into this code, and says nothing
-        print("kvbench: error: interrupted", file=sys.stderr)
+        _complain("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def _complain(message: str) -> None:
+    head = "kvbench: error:"
+    print(colour.painted(head, colour.RED) if colour.shown_on(sys.stderr) else head, " ".join(message.split()), file=sys.stderr)
 
 
 def _group() -> TyperGroup:
     context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
-    usage = {"subcommand_metavar": "COMMAND [OPTIONS]", "options_metavar": ""}
-    app = typer.Typer(rich_markup_mode=None, no_args_is_help=False, context_settings=context, **usage)
+    app = typer.Typer(
+        rich_markup_mode=None,
+        no_args_is_help=False,
+        context_settings=context,
+        options_metavar="",
+        subcommand_metavar="COMMAND [OPTIONS]",
+    )
     app.callback(epilog="\b\nExample:\n  kvbench run cyclic --docs 10 --kv-tokens 21520")(_root)
     group = typer.main.get_command(app)
     if not isinstance(group, TyperGroup):

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvbench.cli import colour
 from kvbench.errors import UsageError
 
 
-def write(text: str, file: Path | None = None) -> None:
-    """Write the result to a file, in place of what it held, or to stdout.
+def write(text: str, file: Path | None = None, report: bool = False) -> None:
+    """Write the result to a file, in place of what it held, or to stdout; there a ``report`` for a terminal is coloured, if that can be.
 
     A reader of stdout that stops (``| head``) is no error; a character that cannot be shown there becomes ``?``.
     """
@@ -21,6 +22,8 @@ def write(text: str, file: Path | None = None) -> None:
         with _writing(f"--output {file}", "file"):
             file.write_text(text, encoding="utf-8")
         return
+    if report and colour.shown_on(sys.stdout):
+        text = colour.of_report(text)
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kvbench.cli import colour
 from kvbench.runners.base import LOG_IS
 from kvbench.runs.records import RequestRecord
 from kvbench.session.watcher import Watcher
@@ -23,7 +24,7 @@ def watcher(quiet: bool) -> Watcher:
     """A bar in a terminal, lines where stderr is none, nothing with ``--quiet``."""
     if quiet:
         return Watcher()
-    return ProgressBar(Console(stderr=True)) if sys.stderr.isatty() else ProgressLines()
+    return ProgressBar(Console(stderr=True, no_color=not colour.shown_on(sys.stderr))) if sys.stderr.isatty() else ProgressLines()
 
 
 class PassSoFar:

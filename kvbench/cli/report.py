@@ -116,7 +116,7 @@ def report(
         one = _of_one(run, chosen.is_page, per_document, per_repeat, objective)
         _save_plots(one, plots)
         text = chosen.render(one)
-    output.write(text, file)
+    output.write(text, file, format == "terminal")
 
 
 def _objective(text: str | None) -> Slo | None:

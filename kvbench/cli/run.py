@@ -105,7 +105,7 @@ def run(
     from kvbench.summary.summary import summarise
 
     summary = summarise(read_run(finished.path), per_document)
-    output.write(to_json(summary) if as_json else terminal.render(summary), file)
+    output.write(to_json(summary) if as_json else terminal.render(summary), file, not as_json)
     _end_untrusted([*finished.reasons, *summary.reasons])
 
 
@@ -167,7 +167,7 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool, file: Path | No
     from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
-    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)), file)
+    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)), file, not as_json)
     if failed := list(told(side)):
         count = f"{len(failed)} of {len(side.runs)} points could not be done"
         raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")

@@ -18,7 +18,7 @@ from kvbench.experiments.registry import experiments
 from kvbench.runners.registry import RUNNERS
 
 HELP_ALL = "--help-all"
-SELDOM = frozenset({"ray", "per_document", "file", "quiet"})
+SELDOM = frozenset({"ray", "per_document", "file", "quiet", "color"})
 """Options of the command that the short help leaves out."""
 
 

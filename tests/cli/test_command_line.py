@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,3 +155,56 @@ def test_a_report_is_as_wide_as_the_terminal_from_80_to_120(
     assert least <= max(map(len, lines)) <= most
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "wide.txt")]) == 0
     assert (tmp_path / "wide.txt").read_text() == (tmp_path / "narrow.txt").read_text()
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "words", "coloured"),
+    [
+        (True, {}, [], True),
+        (False, {}, [], False),
+        (True, {"NO_COLOR": "1"}, [], False),
+        (True, {"TERM": "dumb"}, [], False),
+        (True, {"NO_COLOR": "1"}, ["--color", "always"], True),
+        (False, {}, ["--color", "always"], True),
+        (True, {}, ["--color=never"], False),
+        (True, {}, ["--json"], False),
+    ],
+)
+def test_colour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, environment: dict[str, str], words: list[str], coloured: bool
+) -> None:
+    Made().write(tmp_path / "run", cyclic)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    plain = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", plain)
+    assert main(["report", str(tmp_path / "run"), *(["--json"] if "--json" in words else [])]) == 0
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    shown = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert main(["report", str(tmp_path / "run"), *words]) == 0
+    assert ("\x1b[" in shown.getvalue()) == coloured
+    assert re.sub(r"\x1b\[\d+m", "", shown.getvalue()) == plain.getvalue()
+
+
+def test_a_file_has_no_colour(tmp_path: Path) -> None:
+    Made().write(tmp_path / "run", cyclic)
+    assert main(["report", str(tmp_path / "run"), "--color", "always", "-o", str(tmp_path / "report.txt")]) == 0
+    assert "\x1b[" not in (tmp_path / "report.txt").read_text()
+
+
+def test_an_error_is_red_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    assert main(["report", "/nowhere"]) == 2
+    assert shown.getvalue().startswith("\x1b[31mkvbench: error:\x1b[0m /nowhere: ")

@@ -70,8 +70,8 @@ def load_config(file: Path | None, given: Mapping[str, Any]) -> RunConfig:
             others = [item.name for item in experiments().values() if name in item.options.model_fields]
             able = [item for item, entry in RUNNERS.items() if name in entry.options.model_fields]
             why = f"the experiment is {experiment}" if others else f"the runner is {runner}"
-            where = f"kvbench run {' or '.join(others)}" if others else f"--runner {' or '.join(able)}"
-            raise UsageError(f"{'' if name in given else source}{flag(name)} does not apply: {why} (it applies to `{where}`)")
+            where = " or ".join([f"`{COMMAND} {item}`" for item in others] or [f"`--runner {item}`" for item in able])
+            raise UsageError(f"{'' if name in given else source}{flag(name)} does not apply: {why} (it applies to {where})")
     return load(kind, COMMAND, file, values, given, unasked - given.keys())
 
 

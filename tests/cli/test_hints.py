@@ -44,6 +44,14 @@ def test_a_number_with_a_unit(capsys: Captured, option: str, value: str, line: s
     assert said(capsys, "run", option, value) == line
 
 
+def test_minutes_are_not_millions(capsys: Captured) -> None:
+    assert said(capsys, "serve", "--startup-timeout", "5m") == "--startup-timeout: a plain number of s is expected (got '5m')"
+
+
+def test_a_name_that_looks_like_a_number_is_still_a_name(capsys: Captured) -> None:
+    assert said(capsys, "run", "--dtype", "4k").startswith("--dtype: Input should be 'auto'")
+
+
 @pytest.mark.parametrize("runner", ["engine", "simulator"])
 def test_a_name_of_the_hub_as_model(capsys: Captured, runner: str) -> None:
     rates = ["--prefill-rate", "1000", "--restore-rate", "9000"] if runner == "simulator" else []

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.prediction import Agreement, compare, with_prediction
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import RunInfo
@@ -48,6 +49,11 @@ class RunView(ABC):
     @abstractmethod
     def rows(self) -> Rows:
         """The rows of the run's experiment."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> KnownNoise | None:
+        """The largest noise known of the run; ``None``: nothing in it tells any."""
 
     def has_tier(self, arm: str) -> bool:
         """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""

@@ -17,6 +17,7 @@ from kvbench.analysis.speedup import FirstRead, first_read
 from kvbench.analysis.stalls import Stalls, stalls_of
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.readings import ExperimentView, row_keys
+from kvbench.experiments.verdict import RunVerdict, run_verdict, unsteady_note
 from kvbench.metrics.registry import of_pass as added_metrics
 from kvbench.runs.run_folder import Run
 from kvbench.summary import validity
@@ -48,6 +49,7 @@ class Summary:
     stalls: tuple[Stalls, ...]
     prediction: Agreement | None
     rates: Mapping[str, Any] | None
+    verdict: RunVerdict
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -89,6 +91,9 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
     costs = tuple(_first_reads(view, reading)) if measures else ()
     controls = read_controls(view)
     recorded = info.reasons if info.status == "invalid" else ()
+    reasons = tuple(dict.fromkeys([*recorded, *validity.reasons(view), *controls.reasons]))
+    arms = tuple(reading.verdicts(view, passes, costs))
+    verdict = run_verdict(reasons, view.noise, arms)
     return Summary(
         path=str(view.path),
         status=info.status,
@@ -102,15 +107,16 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
         stalls=tuple(found for arm in view.arms if (found := stalls_of(view.run, arm)) is not None),
         prediction=view.agreement,
         rates=view.rates,
-        sentences=(*reading.sentences(view, passes, costs), *reading.conditions(view)),
+        verdict=verdict,
+        sentences=tuple(verdict.over(arms, [*reading.sentences(view, passes, costs), *reading.conditions(view)])),
         notes=(
             *validity.notes(view),
             *([] if all(row.repeats_agree for row in passes) else [_DISAGREEMENT]),
             *spread.outlier_note(far, view.labels),
-            *reading.unsteady(view, costs),
+            *unsteady_note(view.noise, info),
             *controls.notes,
         ),
-        reasons=tuple(dict.fromkeys([*recorded, *validity.reasons(view), *controls.reasons])),
+        reasons=reasons,
         documents=tuple(document_rows(view)) if per_document else None,
         scheduled=tuple(scheduled_rows(view)),
         repeats=tuple(spread.repeat_rows(view)) if per_repeat else None,
@@ -148,7 +154,7 @@ def _first_reads(view: RunView, reading: Reading) -> Iterator[FirstRead]:
     """What the first read cost on each arm; none of a log with one pass, as nothing says that it is a first read."""
     if reading.first_judged and not (view.info.of_log and len(view.labels) == 1):
         for arm in view.arms[1:]:
-            if (cost := first_read(view.table, view.arms[0], arm)) is not None:
+            if (cost := first_read(view.table, view.arms[0], arm, view.noise)) is not None:
                 yield cost
 
 

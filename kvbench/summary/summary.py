@@ -34,7 +34,8 @@ class Summary:
 
     ``rates`` are those of the predicted times with the fit they come from (:func:`kvbench.runs.calibration.describe_fit`): a simulated
     run's own; of a measured run, what its requests tell. ``None`` where there are none. ``limits``: what the run does not show
-    (:mod:`kvbench.summary.limits`). ``link``: what is said of the link between device and host, if one was simulated.
+    (:mod:`kvbench.summary.limits`). ``no_prediction``: why a measured run has TTFTs that are not predicted. ``link``: what is said of the
+    link between device and host, if one was simulated.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Summary:
     repeats: tuple[spread.RepeatRow, ...] | None = None
     limits: tuple[str, ...] = ()
     controls: Controls = field(default_factory=Controls)
+    no_prediction: str | None = None
     link: str | None = None
     rows: Rows = field(default_factory=dict)
     reading: Reading = field(default_factory=Reading)
@@ -122,6 +124,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
         repeats=tuple(spread.repeat_rows(view)) if per_repeat else None,
         limits=limits(view),
         controls=controls,
+        no_prediction=view.no_prediction,
         link=info.link,
         rows={**dict.fromkeys(row_keys(), ()), **view.rows},
         reading=reading,

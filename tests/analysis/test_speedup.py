@@ -152,7 +152,7 @@ def later(factor: float, host: int = 4864) -> Script:
             "10.0x [95 % 10.0 to 10.0]; cold-pass overhead: none measurable (+0.0 %, run-to-run noise 0.0 %)",
         ),
         (Made(), later(0.8), "raised TTFT p50 from 400 ms to 500 ms, 0.80x (slower);"),
-        (Made(), later(1.02), "made no clear difference to TTFT p50: from 400 ms to 392 ms, 1.0x (run-to-run noise 0.0 %);"),
+        (Made(), later(1.02), "made no clear difference to TTFT p50: from 400 ms to 392 ms, 1.0x; cold-pass overhead: none measurable"),
         (
             Made(arms=SMALL),
             later(1.0, host=0),
@@ -194,7 +194,7 @@ def test_a_gain_within_the_noise_is_no_gain(tmp_path: Path) -> None:
         "Unsteady times: the same work differed by 30 % within this run (arm none: passes sequential, repeat, reverse); a smaller "
         "difference is noise."
     )
-    assert "made no clear difference to TTFT p50: from 130 ms to 110 ms, 1.2x (run-to-run noise 30.0 %)" in summary.sentences[1]
+    assert "made no clear difference to TTFT p50: from 130 ms to 110 ms, 1.2x; cold-pass overhead: none" in summary.sentences[1]
 
 
 def test_a_faster_first_read_is_noise_and_no_cost(tmp_path: Path) -> None:

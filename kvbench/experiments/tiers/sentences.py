@@ -82,7 +82,11 @@ def _of_arm(reading: ReadAgain, view: RunView, rows: Sequence[PassRow], arm: str
     kind, no_token = claim(own.speedup.p50, own.speedup.p50_interval, view.noise), _no_token(own, view.info)
     if no_token is not None and kind is not Claim.SLOWER:
         kind = Claim.NOTHING
-    text = "; ".join(part for part in (_gain(reading, base, own, kind, no_token, view), first) if part)
+    text = _gain(reading, base, own, kind, no_token, view)
+    if first:
+        text += f"; {first}"
+    elif kind is Claim.SAME and view.noise is not None:
+        text += f" (run-to-run noise {per_cent(view.noise.share)})"
     unknown = "" if view.noise is not None else NO_INTERVAL.removesuffix(" (--repeats 3)") if view.info.of_log else NO_INTERVAL
     both = f"{milliseconds(own.ttft_ms.p50)} on {arm}, {milliseconds(base.ttft_ms.p50)} on {base.arm}"
     return ArmVerdict(arm, own.pass_label, kind, f"{text}{unknown}.", f"TTFT p50 in pass {own.pass_label}: {both}.")
@@ -108,8 +112,7 @@ def _gain(reading: ReadAgain, base: PassRow, own: PassRow, kind: Claim, no_token
         Claim.SLOWER: f"raised TTFT p50 {from_to}, {factor} (slower)",
         Claim.UNKNOWN: f"took TTFT p50 {from_to}, {factor}",
     }.get(kind, f"made no clear difference to TTFT p50: {from_to}, {factor}")
-    noise = "" if view.noise is None or kind is not Claim.SAME else f" (run-to-run noise {per_cent(view.noise.share)})"
-    return f"{reading.again(own.pass_name)}, {arm} {said}{noise}"
+    return f"{reading.again(own.pass_name)}, {arm} {said}"
 
 
 def _no_token(row: PassRow, info: RunInfo) -> str | None:

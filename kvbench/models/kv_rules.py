@@ -76,8 +76,7 @@ def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: in
         element_bytes: of one number.
         longest: tokens of the longest request: a window that covers it is as good as none.
 
-    Raises:
-        UsageError: the model keeps something else than KV by token, nobody looked at its kind, or a size is missing.
+    Raises ``UsageError``: the model keeps something else than KV by token, nobody looked at its kind, or a size is missing.
     """
     kind = config.get("model_type")
     if not isinstance(kind, str):

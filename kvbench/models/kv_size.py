@@ -37,8 +37,7 @@ def kv_size(model: str, dtype: str, longest: int) -> KVSize:
         dtype: of the KV; ``auto``: 16 bits, or 8 where the checkpoint's KV scales say so.
         longest: tokens of the longest request.
 
-    Raises:
-        UsageError: the model's configuration cannot be used, says too little, or its KV is of a kind that has no rule.
+    Raises ``UsageError``: the model's configuration cannot be used, says too little, or its KV is of a kind that has no rule.
     """
     whole = read_config(model)
     text = text_part(whole)
@@ -50,8 +49,7 @@ def kv_size(model: str, dtype: str, longest: int) -> KVSize:
 def read_vocab(model: str) -> int | None:
     """How many token ids a model knows; ``None``: it does not say.
 
-    Raises:
-        UsageError: its configuration cannot be read.
+    Raises ``UsageError``: its configuration cannot be read.
     """
     return _count(text_part(read_config(model)), "vocab_size")
 

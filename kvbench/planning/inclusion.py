@@ -11,8 +11,7 @@ INSTEAD = "use policy lru, or simulate each size by itself (--runner simulator)"
 def check_search(tier: str, policy: str) -> None:
     """A search by halves for the smallest size of a tier needs hits that never fall as the tier grows.
 
-    Raises:
-        UsageError: the policy lacks the inclusion property, or there is no such policy.
+    Raises ``UsageError``: the policy lacks the inclusion property, or there is no such policy.
     """
     if not find_policy(policy).has_inclusion:
         raise UsageError(
@@ -22,11 +21,7 @@ def check_search(tier: str, policy: str) -> None:
 
 
 def check_stack_distances(profile: str, policy: str) -> None:
-    """Stack distances tell the hits of all pools at once, under LRU only.
-
-    Raises:
-        UsageError: the policy is another one.
-    """
+    """Stack distances tell the hits of all pools at once, under LRU only; ``UsageError``: the policy is another one."""
     if policy != "lru":
         raise UsageError(
             f"profile {profile} evicts by {policy}, and a trace's hits at all pool sizes are counted by stack distances, which are lru's; "

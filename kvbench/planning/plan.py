@@ -23,9 +23,8 @@ GIB_STEP = 100
 def make_plan(config: PlanConfig) -> Plan:
     """Plan for a workload of documents.
 
-    Raises:
-        UsageError: the model, the documents, the sizes or the run to calibrate with cannot be used.
-        RunFailed: the server does not answer.
+    Raises ``UsageError``: the model, the documents, the sizes or the run to calibrate with cannot be used; ``RunFailed``: the server does
+    not answer.
     """
     subject = find_subject(config)
     planned, pool, size = subject.planned, subject.pool, subject.size

@@ -83,8 +83,7 @@ class PlannedWorkload(ABC):
     def read(self, pool: int, host: int | None) -> PlannedReading:
         """Read all passes from cold; ``host`` ``None``: no host tier.
 
-        Raises:
-            UsageError: a request does not fit the pool, or the sizes do not go together.
+        Raises ``UsageError``: a request does not fit the pool, or the sizes do not go together.
         """
 
     @property

@@ -51,8 +51,7 @@ def smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
 def smallest_pools(planned: PlannedWorkload) -> Pools:
     """The smallest pools in which the headline pass hits at all, and in which it hits everything that is read again.
 
-    Raises:
-        UsageError: the pool's policy lacks the inclusion property.
+    Raises ``UsageError``: the pool's policy lacks the inclusion property.
     """
     check_search("device pool", planned.device_policy)
     index, low, high = planned.headline, planned.smallest_pool, planned.roomy_pool
@@ -64,11 +63,7 @@ def smallest_pools(planned: PlannedWorkload) -> Pools:
 
 
 def smallest_hosts(planned: PlannedWorkload, pool: int) -> Hosts:
-    """The smallest host tiers beside a pool, over all passes.
-
-    Raises:
-        UsageError: the tier's policy lacks the inclusion property.
-    """
+    """The smallest host tiers beside a pool, over all passes; ``UsageError``: the tier's policy lacks the inclusion property."""
     check_search("host tier", planned.host_policy)
     roomy = planned.roomy_host
     most = planned.read(pool, roomy).hits

@@ -59,9 +59,8 @@ class Subject:
 def find_subject(config: PlanConfig) -> Subject:
     """Read and ask what the configuration names.
 
-    Raises:
-        UsageError: the model, the documents, the sizes or the run to calibrate with cannot be used.
-        RunFailed: the server does not answer.
+    Raises ``UsageError``: the model, the documents, the sizes or the run to calibrate with cannot be used; ``RunFailed``: the server does
+    not answer.
     """
     server = None if config.from_server is None else ask_server(config.from_server, config.header, config.api_key_env)
     model = _model(config, server)
@@ -94,11 +93,7 @@ def _longest(workload: Workload) -> RequestSize:
 
 
 def _check(subject: Subject) -> None:
-    """Refuse what could not run.
-
-    Raises:
-        UsageError: a request is longer than the pool or the server allows, with the sizes.
-    """
+    """Refuse what could not run; ``UsageError``: a request is longer than the pool or the server allows, with the sizes."""
     name, prompt, output = subject.longest
     unit, smallest = subject.planned.unit, subject.planned.smallest_pool
     limit = None if subject.server is None else subject.server.server.max_tokens

@@ -19,8 +19,7 @@ from kvbench.workloads.trace import Trace
 def block_trace(trace: Trace, block_size: int) -> BlockTrace:
     """Every block of every prompt, the last and perhaps not full one included.
 
-    Raises:
-        UsageError: a hash id does not stand for whole blocks.
+    Raises ``UsageError``: a hash id does not stand for whole blocks.
     """
     if trace.block_tokens is not None:
         return BlockTrace.of(_parts(trace, block_size, whole=False))
@@ -35,8 +34,7 @@ def footprints(trace: Trace, outputs: Sequence[int], block_size: int, chunk_toke
     Args:
         outputs: tokens of each answer.
 
-    Raises:
-        UsageError: a hash id does not stand for whole blocks.
+    Raises ``UsageError``: a hash id does not stand for whole blocks.
     """
     if trace.block_tokens is None:
         yield from _footprints_of_tokens(trace, outputs, Prefixes(block_size), Prefixes(chunk_tokens))

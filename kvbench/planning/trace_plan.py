@@ -81,11 +81,7 @@ class TracePlan:
 
 
 def plan_trace(config: PlanConfig) -> TracePlan:
-    """The plan for ``--trace``.
-
-    Raises:
-        UsageError: the trace or the model cannot be used, or the sizes do not go together.
-    """
+    """The plan for ``--trace``; ``UsageError``: the trace or the model cannot be used, or the sizes do not go together."""
     trace = _load(config)
     outputs = [max(config.answer_tokens if config.overrides_output or said == UNKNOWN else said, 1) for said in trace.output_tokens]
     longest = max(map(sum, zip(trace.prompt_tokens, outputs, strict=True)))

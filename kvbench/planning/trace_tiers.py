@@ -54,8 +54,7 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
     Args:
         outputs: tokens of each answer.
 
-    Raises:
-        UsageError: the sizes do not go together, or no request fits.
+    Raises ``UsageError``: the sizes do not go together, or no request fits.
     """
     device, host = PROFILES[config.profile].device, PROFILES[config.profile].host
     assert device is not None

@@ -15,8 +15,7 @@ def find_rates(config: PlanConfig, model: str | None) -> UsedRates | None:
     Args:
         model: what is planned for, to be held against the run's.
 
-    Raises:
-        UsageError: the run to calibrate with cannot be read, or does not tell a rate that was not given.
+    Raises ``UsageError``: the run to calibrate with cannot be read, or does not tell a rate that was not given.
     """
     if config.calibrate is None:
         if config.prefill_rate is None or config.restore_rate is None:

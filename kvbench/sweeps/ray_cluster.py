@@ -88,10 +88,8 @@ def run_points(planned: Planned, folder: SweepFolder, measure: Measure, tell: Te
         measure: is sent to the workers, so it can be pickled, and imports what it needs there.
         address: of an existing cluster, as Ray writes it (``HOST:PORT``, ``ray://HOST:PORT``, ``auto``); ``local``: start one here.
 
-    Raises:
-        Interrupted: the user stopped it.
-        RunFailed: Ray is not installed, or no cluster answers.
-        UsageError: a node has another version of kvbench, or none.
+    Raises ``Interrupted``: the user stopped it; ``RunFailed``: Ray is not installed, or no cluster answers; ``UsageError``: a node has
+    another version of kvbench, or none.
     """
     waiting = deque(_Task(point, config) for point, config in left_to_do(planned, folder, tell))
     if not waiting:

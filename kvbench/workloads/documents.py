@@ -61,8 +61,7 @@ class TextDocuments:
             tokenizer: the model's ``tokenizer.json``.
             vocab: the model knows the ids below it.
 
-        Raises:
-            UsageError: no such folder, no file in it, a file that is not text or is empty, no tokenizer, or one of another model.
+        Raises ``UsageError``: no such folder, no file in it, a file that is not text or is empty, no tokenizer, or one of another model.
         """
         files = _text_files(folder)
         text = PromptText(tokenizer, "--documents")

@@ -25,8 +25,7 @@ def read_lengths_file(path: Path, longest: int) -> list[tuple[int, int]]:
     Args:
         longest: the most that prompt and output may come to together.
 
-    Raises:
-        UsageError: the file cannot be read, or a line is no request, with its number.
+    Raises ``UsageError``: the file cannot be read, or a line is no request, with its number.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

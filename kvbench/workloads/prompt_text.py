@@ -35,8 +35,7 @@ class PromptText:
     def conversation(self, messages: list[dict[str, Any]]) -> list[int]:
         """The ids of a conversation under the model's chat template, the assistant's turn begun.
 
-        Raises:
-            ValueError: the template refuses it, with its reason.
+        Raises ``ValueError``: the template refuses it, with its reason.
         """
         return self.plain(self._render(messages))
 

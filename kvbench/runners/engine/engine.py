@@ -51,8 +51,7 @@ class Engine:
 
         ``recovery`` ``None``: as ``config.swap_tokens`` says.
 
-        Raises:
-            UsageError: there is no policy of a name.
+        Raises ``UsageError``: there is no policy of a name.
         """
         self.model = model
         self.config = config
@@ -89,8 +88,7 @@ class Engine:
     def submit(self, request_id: str, prompt: list[int], max_tokens: int, sampling: Sampling = GREEDY) -> Sequence:
         """Queue a request for exactly ``max_tokens`` output tokens.
 
-        Raises:
-            UsageError: as :func:`~kvbench.runners.engine.scheduling.refusals.check_request`.
+        Raises ``UsageError``: as :func:`~kvbench.runners.engine.scheduling.refusals.check_request`.
         """
         check_request(f"request {request_id}", len(prompt), max_tokens, self.model, self.config)
         block_keys, chunk_keys = KeyChain(self.config.block_size, self._salt), KeyChain(self.config.chunk_tokens, self._salt)
@@ -104,8 +102,7 @@ class Engine:
 
         They are requests ``ID/0``, ``ID/1``, ...; each may end or be cancelled by itself.
 
-        Raises:
-            UsageError: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
+        Raises ``UsageError``: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
         """
         if not samplings:
             raise UsageError(f"request {request_id}: 0 samples were asked for; ask for 1 or more")
@@ -119,8 +116,7 @@ class Engine:
     def submit_beams(self, request_id: str, prompt: list[int], max_tokens: int, beams: int) -> BeamSearch:
         """Queue one prompt for a beam search; its beams are requests as :meth:`submit_samples` makes them, and end together.
 
-        Raises:
-            UsageError: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.scheduling.refusals.check_beams`.
+        Raises ``UsageError``: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.scheduling.refusals.check_beams`.
         """
         check_beams(f"request {request_id}", beams, self.model.vocab)
         search = BeamSearch(self.submit_samples(request_id, prompt, max_tokens, [GREEDY] * beams))
@@ -132,9 +128,8 @@ class Engine:
 
         It arrives now. While the parent has no KV on the device, the child waits in the queue like any other.
 
-        Raises:
-            UsageError: :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
-            ValueError: the parent has ended, or is a beam, whose tokens are its search's.
+        Raises ``UsageError``: :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`; ``ValueError``: the parent has ended, or is a
+        beam, whose tokens are its search's.
         """
         check_fork(f"request {request_id}", self.config)
         if parent.finished or parent.cancelled:

@@ -65,8 +65,7 @@ class Predictor:
         Args:
             start_s: of the pass, on the virtual clock.
 
-        Raises:
-            UsageError: a request does not fit the pool.
+        Raises ``UsageError``: a request does not fit the pool.
         """
         clock = VirtualClock(start_s)
         queue = SendQueue(source, ClosedLoop(1) if isinstance(pace, ClosedLoop) else pace, clock)

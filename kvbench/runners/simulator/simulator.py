@@ -74,16 +74,14 @@ class Simulator(Protocol):
             document: which document it is, for profiles that know only whole documents; ``None``: the prompt itself.
             output: the generated ids where they are known, for prompts that continue an earlier answer.
 
-        Raises:
-            UsageError: the request does not fit the pool.
+        Raises ``UsageError``: the request does not fit the pool.
         """
 
 
 def make_simulator(profile: Profile, capacity: CacheSizes) -> Simulator:
     """A cold simulator.
 
-    Raises:
-        UsageError: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
+    Raises ``UsageError``: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
     """
     if profile.device is None or profile.host is None:
         return DocumentSimulator(capacity)
@@ -114,11 +112,7 @@ class BlockSimulator:
         return self._tier is None or self._tier.exact
 
     def run(self, request: Footprint) -> TierTokens:
-        """Run one request; changes what the tiers hold.
-
-        Raises:
-            UsageError: the request does not fit the pool.
-        """
+        """Run one request; changes what the tiers hold; ``UsageError``: the request does not fit the pool."""
         prompt, kv, blocks, chunks = request
         size = self.block_size
         limit = prompt - self._left_to_compute  # where a hit ends at the latest

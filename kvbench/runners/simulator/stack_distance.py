@@ -65,8 +65,7 @@ def smallest_capacities(trace: BlockTrace, tail_first: bool) -> Integers:
     Args:
         tail_first: in which order a request's blocks are touched at its end.
 
-    Raises:
-        UsageError: a request has an id twice.
+    Raises ``UsageError``: a request has an id twice.
     """
     mirror = _mirror(trace) if tail_first else None
     depths = _depths(trace, trace.ids if mirror is None else trace.ids[mirror])

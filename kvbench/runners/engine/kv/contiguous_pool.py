@@ -38,8 +38,7 @@ class ContiguousPool(BlockPool):
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference of each block; those that nothing holds any more join the free runs.
 
-        Raises:
-            ValueError: a block has no reference left to drop.
+        Raises ``ValueError``: a block has no reference left to drop.
         """
         super().release(blocks)
         for block in reversed(blocks):

@@ -72,8 +72,7 @@ class KernelDecode:
 def kernel_decoder(shape: KVShape, heads: int) -> Decoder:
     """The kernel for a model of this shape with this many query heads; seconds if it was not built before.
 
-    Raises:
-        NoKernel: it does not compile or load here, or does not give what torch's attention gives.
+    Raises ``NoKernel``: it does not compile or load here, or does not give what torch's attention gives.
     """
     try:
         kernel = _build(shape, heads // shape.kv_heads)

@@ -15,8 +15,7 @@ def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, 
     Args:
         shorter: what to do about one that is too long.
 
-    Raises:
-        UsageError: the prompt is empty, or the request is longer than the pool or the model allows, with the sizes.
+    Raises ``UsageError``: the prompt is empty, or the request is longer than the pool or the model allows, with the sizes.
     """
     if not prompt_tokens:
         raise UsageError(f"{name}: the prompt holds no token; make it longer")
@@ -43,8 +42,7 @@ def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, 
 def check_fork(name: str, config: EngineConfig) -> None:
     """Refuse forks where room is reserved: the children's would not be.
 
-    Raises:
-        UsageError: the allocation reserves.
+    Raises ``UsageError``: the allocation reserves.
     """
     if config.allocation is not on_demand or config.reserve_tokens is not None:
         raise UsageError(f"{name}: a reservation keeps room for one output; several samples need room taken on demand")
@@ -53,8 +51,7 @@ def check_fork(name: str, config: EngineConfig) -> None:
 def check_beams(name: str, beams: int, vocab: int) -> None:
     """Refuse a beam search that could not fill its beams.
 
-    Raises:
-        UsageError: there are no beams, or more than there are tokens to begin with.
+    Raises ``UsageError``: there are no beams, or more than there are tokens to begin with.
     """
     if beams < 1:
         raise UsageError(f"{name}: {beams} beams were asked for; ask for 1 or more")

@@ -51,8 +51,7 @@ class Belady(Policy):
     def use(self, keys: Sequence[Key]) -> None:
         """The next request has come: note for each of its keys when it is used next.
 
-        Raises:
-            IndexError: it is one more than were announced.
+        Raises ``IndexError``: it is one more than were announced.
         """
         now, held, heap, uses_of = self._ends.pop(), self._next, self._heap, self._uses.get
         for number, key in enumerate(keys, self._pushed):  # numbers, so that keys themselves are never compared

@@ -11,11 +11,7 @@ policies, register, unregister = _POLICIES.all, _POLICIES.register, _POLICIES.un
 
 
 def find_policy(name: str) -> PolicyEntry:
-    """The policy of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The policy of this name; ``UsageError``: there is none."""
     known = policies()
     if name not in known:
         raise UsageError(f"the simulator has no eviction policy {name}; it has {', '.join(sorted(known))}")
@@ -25,8 +21,7 @@ def find_policy(name: str) -> PolicyEntry:
 def make_policy(name: str, capacity: int, future: Future | None = None) -> Policy:
     """An empty cache under a policy; arguments as for :attr:`PolicyEntry.make`, ``future`` ``None`` where it is not known.
 
-    Raises:
-        UsageError: there is no such policy, or it needs the future.
+    Raises ``UsageError``: there is no such policy, or it needs the future.
     """
     entry = find_policy(name)
     if entry.needs_future and future is None:

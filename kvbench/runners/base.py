@@ -159,30 +159,12 @@ class ArmSetup:
         return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) != getattr(plain, item.name)}
 
 
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """What one arm and repeat starts from. ``folder``: where logs go."""
-
-    setup: ArmSetup
-    repeat: int
-    folder: Path
-
-    @property
-    def arm(self) -> str:
-        """Its name."""
-        return self.setup.name
-
-    @property
-    def host_tokens(self) -> int | None:
-        """Size of its host tier; ``None``: there is none."""
-        return self.setup.host_tokens
-
-
 class Runner(Protocol):
     """Executes requests on one arm, from a cold cache until it is closed."""
 
     def describe(self) -> dict[str, Any]:
         """What the manifest says of this arm beside its name: ``command``, the servers' command lines; ``None`` where there are none."""
+        return {"command": None}
 
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests that the source gives, sent in order at the pace; call ``on_end`` once for each answer as it ends.
@@ -195,6 +177,7 @@ class Runner(Protocol):
 
     def take_events(self) -> list[dict[str, object]]:
         """The events since the last call, oldest first; forgets them. Empty where the runner has none."""
+        return []
 
     def close(self) -> None:
         """Release the cache's memory, or the server. Safe to call twice."""
@@ -245,7 +228,7 @@ class Backend(Protocol):
     def warm_up(self, prompt_tokens: int) -> None:
         """Make first use of kernels and memory, with tokens outside the workload and a cache that is thrown away."""
 
-    def start(self, arm: ColdStart, clock: Clock) -> Runner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> Runner:
         """A cold runner."""
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,7 +13,7 @@ from kvbench.config.engine import EngineOptions
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
 from kvbench.models.units import ceil_div
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore
@@ -52,21 +51,7 @@ class EngineBackend:
         _require_memory(self._device, {"weights": weights}, config.smaller)
         with memory_errors():
             self._model: Model = load_model(config.model, self._device, self._dtype, config.compile)
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._model.vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return self._model.tokenizer
-
-    @property
-    def bytes_per_token(self) -> int:
-        """KV bytes a token takes."""
-        return self._model.shape.bytes_per_token
+        self.vocab, self.tokenizer, self.bytes_per_token = self._model.vocab, self._model.tokenizer, self._model.shape.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The engine's own, on every arm."""
@@ -138,10 +123,10 @@ class EngineBackend:
         for place, parts in places:
             _require_memory(place, {name: tokens * self.bytes_per_token for name, tokens in parts.items() if tokens}, self._config.smaller)
 
-    def start(self, arm: ColdStart, clock: Clock) -> EngineRunner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> EngineRunner:
         """A cold engine; ``OutOfMemory``: pool and tier exceed the memory there is."""
         with memory_errors():
-            return EngineRunner(Engine(self._model, self._engine_config(arm.setup), clock, transfer=self._make_transfer), clock)
+            return EngineRunner(Engine(self._model, self._engine_config(arm), clock, transfer=self._make_transfer), clock)
 
     def close(self) -> None:
         """The model goes with the backend; frozen, its reference cycles would stay, and each run of a sweep would add its weights."""

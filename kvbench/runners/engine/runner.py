@@ -6,12 +6,11 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from kvbench.errors import OutOfMemory
-from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
+from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource, Runner
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.model.sampling import Sampling
 from kvbench.runners.engine.scheduling import sequence as engine_sequence
@@ -29,16 +28,12 @@ class _Sent:
     answers: list[engine_sequence.Sequence]
 
 
-class EngineRunner:
+class EngineRunner(Runner):
     """One cold engine, driven by the thread that calls it: between two steps it sends what is due."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine: Engine | None = engine
         self._clock = clock
-
-    def describe(self) -> dict[str, Any]:
-        """There is no server."""
-        return {"command": None}
 
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests; see :class:`kvbench.runners.base.Runner`.

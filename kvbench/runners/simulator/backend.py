@@ -13,7 +13,7 @@ from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
 from kvbench.models.units import ceil_div
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
@@ -37,9 +37,8 @@ class SimulatorBackend:
         self._profile = PROFILES[config.profile]
         self.chunk_tokens = config.tier_chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
         self._config = config
-        model = read_config(config.model)
-        text = text_part(model)
-        self._vocab = count_of(text, config.model, "vocab_size")
+        text = text_part(read_config(config.model))
+        self.vocab, self.tokenizer = count_of(text, config.model, "vocab_size"), Path(config.model) / "tokenizer.json"
         says_longest = text.get("max_position_embeddings") is not None
         self._max_tokens = count_of(text, config.model, "max_position_embeddings") if says_longest else None
         self._longest = 1
@@ -48,16 +47,6 @@ class SimulatorBackend:
         block_size = 1 if self._profile.device is None else given_or(config.block_size, DEFAULT_BLOCK_SIZE)
         self.capacity = DeviceCapacity(given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // block_size * block_size, block_size)
         self._rates, self._described_rates = _find_rates(config)
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return Path(self._config.model) / "tokenizer.json"
 
     @property
     def bytes_per_token(self) -> int:
@@ -84,7 +73,7 @@ class SimulatorBackend:
         except UsageError:  # a size in tokens needs none
             bytes_per_token = None
         return {
-            "model": {"name": self._config.model, "vocab": self._vocab, "bytes_per_token": bytes_per_token},
+            "model": {"name": self._config.model, "vocab": self.vocab, "bytes_per_token": bytes_per_token},
             "device": {"device": None},
             "weights_seed": None,
             "rates": self._described_rates,
@@ -118,11 +107,11 @@ class SimulatorBackend:
     def warm_up(self, prompt_tokens: int) -> None:
         """There is nothing to warm up."""
 
-    def start(self, arm: ColdStart, clock: Clock) -> SimulatorRunner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> SimulatorRunner:
         """A cold simulator, with a clock of its own."""
         pool = self.capacity
         capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
-        profile = self._profile.under(arm.setup.device_policy, arm.setup.host_policy)
+        profile = self._profile.under(arm.device_policy, arm.host_policy)
         return SimulatorRunner(Predictor(profile, capacity, self._rates))
 
     def close(self) -> None:

@@ -21,17 +21,14 @@ from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.prefix_cache import PrefixCache
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
-from kvbench.runners.engine.kv.usage import usage
 from kvbench.runners.engine.model.attention import PagedStep
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
-from kvbench.runners.engine.scheduling.allocation import reserve_each
 from kvbench.runners.engine.scheduling.batch import Batch
-from kvbench.runners.engine.scheduling.beam_search import BeamSearch
-from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
+from kvbench.runners.engine.scheduling.beam_search import BeamSearch, Searches
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.refusals import check_beams, check_fork, check_request
-from kvbench.runners.engine.scheduling.scheduler import Admission, Policies, Scheduler, Work
-from kvbench.runners.engine.scheduling.searches import Searches
+from kvbench.runners.engine.scheduling.scheduler import Admission, Scheduler, Work
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.runners.engine.scheduling.swap import Swap
 
@@ -44,7 +41,7 @@ class Engine:
         model: Model,
         config: EngineConfig,
         clock: Callable[[], float] = time.perf_counter,
-        recovery: Recovery | None = None,
+        recovery: Recompute | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
     ) -> None:
         """Allocates the device pool, the host tier and the swap space, and touches all.
@@ -67,9 +64,7 @@ class Engine:
         if recovery is None:
             space = (swap_blocks, config.block_size, self.transfer, self.pending, self.journal)
             recovery = Recompute() if config.swap_tokens is None else Swap(*space)
-        allocation = config.allocation if config.reserve_tokens is None else reserve_each(config.reserve_tokens)
-        policies = Policies(recovery, config.victim, allocation, config.copy_on_write)
-        self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.pending.reclaim, self.store.copy_block)
+        self.scheduler = Scheduler(self.cache, config, recovery, self.journal, self.pending.reclaim, self.store.copy_block)
         self._clock = clock
         self._salt = secrets.token_bytes(32)
         self._arrivals = itertools.count()
@@ -171,7 +166,7 @@ class Engine:
         for work in plan.work:
             self._write_through(work)
         if self.config.sample_usage and plan.work:
-            self.journal.note("usage", None, **usage(self.scheduler))
+            self.journal.note("usage", None, **self.scheduler.usage())
         given += self._searches.choose()
         self.pending.collect()
         finished += self._end(given)

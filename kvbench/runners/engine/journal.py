@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench.runners.engine.kv.prefix_cache import Hit
-from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
-from kvbench.runners.engine.scheduling.stall import OpenStall
+from kvbench.runners.engine.scheduling.sequence import Loading, OpenStall, Sequence
 
 
 @dataclass(slots=True)
@@ -74,51 +73,33 @@ class Journal:
         self.counters.preemptions += 1
         self.note("preempt", sequence, tokens=sequence.computed)
 
-    def swap_full(self, sequence: Sequence, tokens: int) -> None:
-        """There is no room to swap a sequence out: it will be recomputed."""
-        self.counters.swap_full += 1
-        self.note("swap full", sequence, tokens=tokens)
-
     def swapped_out(self, sequence: Sequence, tokens: int, blocks: int, begin_s: float) -> None:
         """KV has arrived in the swap space."""
         self.counters.swapped_out_tokens += tokens
         self.counters.swapped_out_bytes += blocks * self._block_bytes
         self._note_copy("swap out", sequence, tokens, blocks, self.clock() - begin_s)
 
-    def swapped_in(self, sequence: Sequence, loading: Loading) -> None:
-        """KV is back on the device."""
-        self._loaded("swap in", sequence, loading)
-
-    def stopped_loading(self, sequence: Sequence, loading: Loading) -> None:
-        """KV that was on its way back has been given up; it is moved all the same."""
-        self._loaded("swap in stopped", sequence, loading)
-
-    def caught_up(self, sequence: Sequence, stall: OpenStall, rebuilt: int, seconds: float) -> None:
-        """A sequence that was preempted had a step, which rebuilt so many tokens of its KV; 0: the first step after."""
-        stall.add_step(seconds, rebuilt)
-        self.note("catch up", sequence, tokens=rebuilt, ms=seconds * 1e3)
-
-    def forked(self, parent: Sequence, child: Sequence) -> None:
-        """A sequence goes on from where another is."""
-        self.note("fork", child, parent=parent.request_id)
-
-    def fork_waits(self, child: Sequence) -> None:
-        """A fork has to wait in the queue."""
-        self.counters.waited_forks += 1
-        self.note("fork waits", child)
-
-    def copied(self, sequence: Sequence, blocks: int) -> None:
-        """A sequence got its own copy of blocks that others hold."""
-        self.counters.copied_blocks += blocks
-        self.note("copy", sequence, blocks=blocks)
-
-    def _loaded(self, event: str, sequence: Sequence, loading: Loading) -> None:
+    def loaded(self, event: str, sequence: Sequence, loading: Loading) -> None:
+        """KV is back on the device, or was given up on its way, and is moved all the same."""
         seconds = self.clock() - loading.begin_s
         self.counters.swapped_in_tokens += loading.tokens
         self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
         if sequence.stall is not None:
             sequence.stall.restoring_s += seconds
         self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
+
+    def caught_up(self, sequence: Sequence, stall: OpenStall, rebuilt: int, seconds: float) -> None:
+        """A sequence that was preempted had a step. One that rebuilds any KV it had is recomputing, also if it ends the stall."""
+        if rebuilt:
+            stall.recomputing_s += seconds
+        else:
+            stall.first_step_s += seconds
+        self.note("catch up", sequence, tokens=rebuilt, ms=seconds * 1e3)
+
+    def copied(self, sequence: Sequence, blocks: int) -> None:
+        """A sequence got its own copy of blocks that others hold."""
+        self.counters.copied_blocks += blocks
+        self.note("copy", sequence, blocks=blocks)
 
     def _note_copy(self, event: str, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
         self.note(event, sequence, tokens=tokens, bytes=blocks * self._block_bytes, ms=seconds * 1e3)

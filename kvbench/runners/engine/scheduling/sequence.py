@@ -1,4 +1,4 @@
-"""One request inside the engine: its tokens, how many of them have KV, and in which blocks."""
+"""One request inside the engine: its tokens, how many of them have KV, in which blocks, and the stall that a preemption makes of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from kvbench.runners.engine.kv.key_chain import KeyChain
 from kvbench.runners.engine.kv.transfer import Ticket
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
 from kvbench.runners.engine.scheduling.beam import Beam
-from kvbench.runners.engine.scheduling.stall import OpenStall
 from kvbench.runs.records import Stall
 
 
@@ -20,6 +19,23 @@ class Loading:
     begin_s: float
     tokens: int
     blocks: int
+
+
+@dataclass(slots=True)
+class OpenStall:
+    """The gap that preemptions make between two output tokens, however many they are, and where its time goes; seconds."""
+
+    after_token: int
+    begin_s: float
+    restoring_s: float = 0.0
+    recomputing_s: float = 0.0
+    first_step_s: float = 0.0
+
+    def close(self, now: float) -> Stall:
+        """The stall that the token delivered now ends: what was none of the other parts was waiting."""
+        total, parts = now - self.begin_s, (self.restoring_s, self.recomputing_s, self.first_step_s)
+        waiting = total - self.restoring_s - self.recomputing_s - self.first_step_s
+        return Stall(self.after_token, *(part * 1e3 for part in (total, waiting, *parts)))
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import CpuTransfer
 from kvbench.runners.engine.scheduling.allocation import on_demand, reserve
 from kvbench.runners.engine.scheduling.preemption import VictimPolicy, least_computed, newest
-from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.scheduler import StepPlan
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.testing.fake_transfer import DelayedTransfer
@@ -33,7 +33,7 @@ def tokens(start: int, count: int) -> list[int]:
     return list(range(start, start + count))
 
 
-def full_pool(recovery: Recovery) -> tuple[FakeEngine, Sequence, Sequence]:
+def full_pool(recovery: Recompute) -> tuple[FakeEngine, Sequence, Sequence]:
     """The example of the article on preemption: 4 blocks of 4, A and B with 7 tokens each, then 8; no block is left."""
     engine = FakeEngine(4, recovery=recovery)
     a, b = engine.submit("0", tokens(0, 7), 6), engine.submit("1", tokens(100, 7), 6)

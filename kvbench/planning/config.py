@@ -75,6 +75,12 @@ class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, Head
         """Of ``pool_tokens``, in tokens; ``None``: the plan chooses."""
         return None if self.pool_tokens is None else _range(self.pool_tokens)
 
+    def tier_tokens(self, bytes_per_token: int) -> int | None:
+        """Size of the host tier in tokens; ``None``: it was not given."""
+        if self.host_tokens is not None or self.host_gib == "auto":
+            return self.host_tokens
+        return int(self.host_gib * 2**30) // bytes_per_token
+
     @field_validator("pool_tokens")
     @classmethod
     def _pools_are_a_range(cls, value: str | None) -> str | None:

@@ -17,7 +17,7 @@ from kvbench.planning.config import PlanConfig
 from kvbench.planning.planned_workload import PlannedWorkload, plan_workload
 from kvbench.planning.result import KVAmount, UsedRates
 from kvbench.planning.server import ServerFacts, ask_server
-from kvbench.planning.used_rates import find_rates
+from kvbench.planning.sizes import Hosts
 from kvbench.runners.profiles import PROFILES
 from kvbench.runs.rates import Rates
 
@@ -27,8 +27,8 @@ VOCAB = 32_000
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One plan's givens. ``model`` ``None``: only the size of its KV is known. ``pool`` is in the planned workload's
-    units, ``working_set`` in tokens."""
+    """One plan's givens. ``model`` ``None``: only the size of its KV is known. ``pool`` is in the planned workload's units, ``working_set``
+    in tokens. ``rates`` turn tokens into times; ``None``: nothing does."""
 
     config: PlanConfig
     server: ServerFacts | None
@@ -38,18 +38,17 @@ class Subject:
     planned: PlannedWorkload
     pool: int
     working_set: int
-    used_rates: UsedRates | None
-
-    @property
-    def rates(self) -> Rates | None:
-        """What turns tokens into times; ``None``: nothing does."""
-        used = self.used_rates
-        return None if used is None else Rates(used.prefill, used.restore, used.overhead_ms)
+    rates: UsedRates | None
 
     @property
     def longest(self) -> RequestSize:
         """The longest request."""
         return _longest(self.workload)
+
+    def to_add(self, hosts: Hosts) -> int:
+        """The tier to add, in chunks: the smallest that hits everything, if that is certain on this profile; else the one that never
+        evicts."""
+        return hosts.hits_everything if self.planned.watermark == 1 else hosts.keeps_everything
 
     def size(self, units: int, tokens_each: int) -> KVAmount:
         """So many units as an amount of KV."""
@@ -70,7 +69,7 @@ def find_subject(config: PlanConfig) -> Subject:
     block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE) if server is None else server.block_size
     planned = plan_workload(PROFILES[config.profile], workload, block_size, config.chunk_tokens)
     pool = given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // planned.unit if server is None else server.blocks
-    subject = Subject(config, server, model, kv, workload, planned, pool, workload.working_set_tokens(), find_rates(config, model))
+    subject = Subject(config, server, model, kv, workload, planned, pool, workload.working_set_tokens(), _find_rates(config, model))
     _check(subject)
     return subject
 
@@ -90,6 +89,25 @@ def _kv(config: PlanConfig, model: str | None, longest: RequestSize) -> KVSize:
 
 def _longest(workload: Workload) -> RequestSize:
     return max(workload.sizes(), key=lambda size: size.prompt_tokens)
+
+
+def _find_rates(config: PlanConfig, model: str | None) -> UsedRates | None:
+    """Rates that were given, or else fitted to a measured run; ``None``: none were asked for.
+
+    Raises ``UsageError``: the run to calibrate with cannot be read, or does not tell a rate that was not given.
+    """
+    if config.calibrate is None:
+        if config.prefill_rate is None or config.restore_rate is None:
+            return None
+        return UsedRates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0)
+    from kvbench.runs.calibration import complete, describe_fit, fit_notes
+    from kvbench.runs.run_folder import read_run
+
+    run = read_run(config.calibrate)
+    rates, fitted = complete(Rates(config.prefill_rate, config.restore_rate), config.overhead_ms, run, tier=True)
+    fit = describe_fit(run, fitted)["fit"]
+    notes = tuple(fit_notes(fit["model"], fit["status"], model))
+    return UsedRates(rates.prefill, rates.restore, rates.overhead_ms, str(config.calibrate), fitted.median_error, fitted.worst_error, notes)
 
 
 def _check(subject: Subject) -> None:

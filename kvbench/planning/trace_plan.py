@@ -13,7 +13,7 @@ from kvbench.config.settings import given_or
 from kvbench.errors import UsageError
 from kvbench.models.kv_size import kv_size
 from kvbench.planning.config import PlanConfig
-from kvbench.planning.inclusion import check_stack_distances
+from kvbench.planning.sizes import INSTEAD
 from kvbench.planning.trace_accesses import block_trace
 from kvbench.planning.trace_tiers import AtPool, read_tiers
 from kvbench.planning.windows import ReuseTimes, Window
@@ -131,7 +131,11 @@ def _load(config: PlanConfig) -> Trace:
         raise UsageError("--profile documents keeps whole documents, and a trace is of blocks; use vllm or engine")
     device = PROFILES[config.profile].device
     assert device is not None
-    check_stack_distances(config.profile, device.policy)
+    if device.policy != "lru":
+        raise UsageError(
+            f"profile {config.profile} evicts by {device.policy}, and a trace's hits at all pool sizes are counted by stack distances, "
+            f"which are lru's; {INSTEAD}"
+        )
     if config.kv_tokens == "auto" and (config.host_tokens is not None or config.host_gib != "auto"):
         raise UsageError("a host tier needs --kv-tokens, the pool beside which it is")
     text = PromptText(Path(config.model) / "tokenizer.json", "--trace with text")

@@ -12,9 +12,8 @@ from kvbench.errors import UsageError
 from kvbench.models.units import ceil_div
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import footprints
-from kvbench.runners.profiles import PROFILES, HostRules
-from kvbench.runners.simulator.host_tier import chunks_to_hold
-from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens
+from kvbench.runners.profiles import PROFILES
+from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens, roomy_host, total
 from kvbench.workloads.trace import Trace
 
 
@@ -64,47 +63,21 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
     size = given_or(config.block_size, gcd(chunk, trace.block_tokens) if trace.block_tokens else DEFAULT_BLOCK_SIZE)
     if chunk % size:
         raise UsageError(f"--chunk-tokens {chunk} is not a multiple of --block-size {size}")
-    fits = _fits(trace, outputs, config.kv_tokens // size - device.reserved_blocks, size)
+    blocks = (ceil_div(prompt + output - 1, size) for prompt, output in zip(trace.prompt_tokens, outputs, strict=True))
+    fits = [count <= config.kv_tokens // size - device.reserved_blocks for count in blocks]
     if not any(fits):
         raise UsageError(f"--kv-tokens {config.kv_tokens:,} holds no request of the trace; raise it")
 
     def prints() -> Iterator[Footprint | None]:
         return (item if fit else None for item, fit in zip(footprints(trace, outputs, size, chunk), fits, strict=True))
 
-    host_tokens = _host_tokens(config, bytes_per_token)
+    host_tokens = config.tier_tokens(bytes_per_token)
     if host_tokens is None:
-        host_tokens = _roomy(prints(), host, chunk) * chunk
+        host_tokens = roomy_host((item for item in prints() if item is not None), host, chunk) * chunk
     arms = []
     for name, tier in (("none", None), ("cpu", host_tokens)):
         simulator = BlockSimulator(device, host, CacheSizes(config.kv_tokens, size, tier, chunk))
         read = [None if item is None else simulator.run(item) for item in prints()]
-        arms.append(Arm(name, tier, *_sums(read), simulator.exact))
+        tokens = total(item for item in read if item is not None)
+        arms.append(Arm(name, tier, sum(tokens), *tokens, simulator.exact))
     return AtPool(config.kv_tokens, size, chunk, fits.count(False), tuple(arms)), read
-
-
-def _fits(trace: Trace, outputs: list[int], blocks: int, block_size: int) -> list[bool]:
-    """Whether each request can run in a pool of so many usable blocks."""
-    kv = (prompt + output - 1 for prompt, output in zip(trace.prompt_tokens, outputs, strict=True))
-    return [ceil_div(tokens, block_size) <= blocks for tokens in kv]
-
-
-def _host_tokens(config: PlanConfig, bytes_per_token: int) -> int | None:
-    """The size of the tier in tokens; ``None``: all that the trace leaves there."""
-    if config.host_tokens is not None:
-        return config.host_tokens
-    return None if config.host_gib == "auto" else int(config.host_gib * 2**30) // bytes_per_token
-
-
-def _roomy(prints: Iterator[Footprint | None], rules: HostRules, chunk: int) -> int:
-    """Chunks of the smallest tier that keeps all that requests leave there."""
-    stored: set[object] = set()
-    for item in prints:
-        if item is not None:
-            stored.update(item.chunks[: (item.kv_tokens if rules.stores_output else item.prompt_tokens) // chunk])
-    return chunks_to_hold(len(stored), rules) if stored else 0
-
-
-def _sums(read: list[TierTokens | None]) -> tuple[int, int, int, int]:
-    """Prompt tokens, and those of each tier."""
-    device, host, computed = (sum(part) for part in zip(*(tokens for tokens in read if tokens is not None), strict=True))
-    return device + host + computed, device, host, computed

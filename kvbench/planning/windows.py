@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvbench.runners.simulator.block_trace import BlockTrace, Integers
-from kvbench.runners.simulator.simulator import TierTokens
+from kvbench.runners.simulator.simulator import TierTokens, total
 from kvbench.runners.simulator.stack_distance import NEVER
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -66,6 +66,5 @@ class ReuseTimes:
 def _tier_sums(tokens: Sequence[TierTokens | None] | None, first: int, end: int) -> tuple[int | None, int | None, int | None]:
     if tokens is None:
         return None, None, None
-    known = [item for item in tokens[first:end] if item is not None]
-    device, host = sum(item.device for item in known), sum(item.host for item in known)
-    return device + host + sum(item.computed for item in known), device, host
+    known = total(item for item in tokens[first:end] if item is not None)
+    return sum(known), known.device, known.host

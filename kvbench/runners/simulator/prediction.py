@@ -9,7 +9,7 @@ from typing import Any
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.profiles import Profile
 from kvbench.runners.send_queue import SendQueue
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, CacheSizes, TierTokens, make_simulator
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, CacheSizes, TierTokens, make_simulator, total
 from kvbench.runs.rates import Rates
 
 
@@ -33,12 +33,9 @@ class Prediction:
     def to_json(self) -> dict[str, Any]:
         """Sums by tier; device, host and computed tokens, and the predicted TTFT in ms, of each request by its position in the pass."""
         order = sorted(range(len(self.requests)), key=lambda number: self.requests[number].key.position)
-        device, host, computed = (sum(part) for part in zip(*self.tokens, strict=True)) if self.tokens else (0, 0, 0)
         return {
             "profile": self.profile,
-            "device": device,
-            "host": host,
-            "computed": computed,
+            **total(self.tokens)._asdict(),
             "requests": [list(self.tokens[number]) for number in order],
             "ttft_ms": [self.ttft_ms[number] for number in order],
             "exact": self.exact,

@@ -29,8 +29,7 @@ from kvbench.runners.simulator.simulator import (
     roomy_host,
     total,
 )
-
-IN_ORDER = ("sequential", "repeat")
+from kvbench.workloads.passes import IN_ORDER
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from kvbench.experiments.cyclic.options import DEFAULT_DOCS
 from kvbench.experiments.cyclic.workload import make_cyclic
 from kvbench.experiments.workload import Size as RequestSize
 from kvbench.experiments.workload import Workload
-from kvbench.models.kv_size import KVSize, kv_size, read_vocab
+from kvbench.models.kv_rules import KVSize
+from kvbench.models.kv_size import kv_size, read_vocab
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.planned_workload import PlannedWorkload, plan_workload
 from kvbench.planning.result import KVAmount, UsedRates
@@ -65,7 +66,11 @@ def find_subject(config: PlanConfig) -> Subject:
     model = _model(config, server)
     vocab = None if model is None else read_vocab(model)
     workload = make_cyclic(config, given_or(config.docs, DEFAULT_DOCS), vocab or VOCAB, Path(model or "") / "tokenizer.json")
-    kv = _kv(config, model, _longest(workload))
+    longest = _longest(workload)
+    if config.bytes_per_token is not None:
+        kv = KVSize(config.bytes_per_token, "as given")
+    else:
+        kv = kv_size(model or config.model, config.kv_dtype, longest.prompt_tokens + longest.output_tokens)
     block_size = given_or(config.block_size, DEFAULT_BLOCK_SIZE) if server is None else server.block_size
     planned = plan_workload(PROFILES[config.profile], workload, block_size, config.chunk_tokens)
     pool = given_or(config.kv_tokens, DEFAULT_KV_TOKENS) // planned.unit if server is None else server.blocks
@@ -79,12 +84,6 @@ def _model(config: PlanConfig, server: ServerFacts | None) -> str | None:
     if config.bytes_per_token is not None:
         return config.model if config.documents is not None else None
     return config.model if server is None or "model" in config.model_fields_set else server.model()
-
-
-def _kv(config: PlanConfig, model: str | None, longest: RequestSize) -> KVSize:
-    if config.bytes_per_token is not None:
-        return KVSize(config.bytes_per_token, "as given")
-    return kv_size(model or config.model, config.kv_dtype, longest.prompt_tokens + longest.output_tokens)
 
 
 def _longest(workload: Workload) -> RequestSize:

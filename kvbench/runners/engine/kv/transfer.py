@@ -116,7 +116,7 @@ class CudaTicket:
         self._event.synchronize()
 
 
-class CudaTransfer:
+class CudaTransfer(CpuTransfer):
     """Pinned host memory and a stream of its own, so that a store overlaps the next step.
 
     The copy stream first waits for what the compute stream was given so far: a store reads KV only after it was written (vllm#45704). A
@@ -124,7 +124,7 @@ class CudaTransfer:
     """
 
     def __init__(self, store: KVStore) -> None:
-        self._device, self._host, self._swap = _as_words(store.device), _as_words(store.host), _as_words(store.swap)
+        super().__init__(store)
         self._stream = torch.cuda.Stream(store.device.device)  # type: ignore[no-untyped-call]
 
     def store(self, copies: HostCopies) -> Ticket:

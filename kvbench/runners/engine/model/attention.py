@@ -83,12 +83,23 @@ class _Blocks:
         return keys, values
 
 
-@dataclass(frozen=True, slots=True)
 class _Prefill:
     """A span of several rows, and the blocks of the tokens before it, if any are."""
 
-    span: Span
-    before: _Blocks | None
+    def __init__(self, store: KVStore, span: Span) -> None:
+        blocks = span.blocks[: ceil_div(span.start, store.block_size)]
+        self._before = _Blocks(store, blocks, span.start) if blocks else None
+        self._rows = slice(span.row, span.row + span.count)
+
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor, scaling: float) -> None:
+        """As :meth:`Decode.attend`; ``key`` and ``value`` are those of all rows, ``[kv_heads, rows, head_dim]``."""
+        own = query[:, :, self._rows], key[:, self._rows], value[:, self._rows]
+        if self._before is None:
+            attended = _causal(*own, scaling)
+        else:
+            keys, values = self._before.read(layer)
+            attended = _after_prefix(keys[0], values[0], *own, scaling)
+        output[self._rows] = attended.permute(2, 0, 1, 3)
 
 
 class Decode(Protocol):
@@ -149,7 +160,7 @@ class PagedStep:
         self._slot_list = [slot for span in spans for slot in slots_of(span, store.block_size)]
         self._slots = torch.tensor(self._slot_list, device=device)
         self._slot_runs = runs(self._slot_list)
-        self._prefills = [self._prefill(span) for span in spans if span.count > 1]
+        self._prefills = [_Prefill(store, span) for span in spans if span.count > 1]
         single = [span for span in spans if span.count == 1]
         self._decodes = decoder(store, single) if single else []
 
@@ -167,9 +178,7 @@ class PagedStep:
         grouped = query[0].view(kv_heads, -1, *query.shape[2:])  # [kv_heads, group, rows, head_dim]
         output = torch.empty(query.shape[2], *grouped.shape[:2], query.shape[3], dtype=query.dtype, device=query.device)
         for prefill in self._prefills:
-            rows = slice(prefill.span.row, prefill.span.row + prefill.span.count)
-            attended = self._attend_prefill(layer, prefill, grouped[:, :, rows], key[0, :, rows], value[0, :, rows], scaling)
-            output[rows] = attended.permute(2, 0, 1, 3)
+            prefill.attend(layer, grouped, key[0], value[0], output, scaling)
         for decode in self._decodes:
             decode.attend(layer, grouped, output, scaling)
         return output.flatten(1, 2).unsqueeze(0)
@@ -183,19 +192,6 @@ class PagedStep:
             for start, end in self._slot_runs:
                 slot = self._slot_list[start]
                 pool[slot : slot + end - start] = rows[start:end]
-
-    def _prefill(self, span: Span) -> _Prefill:
-        before = span.blocks[: ceil_div(span.start, self._store.block_size)]
-        return _Prefill(span, _Blocks(self._store, before, span.start) if before else None)
-
-    def _attend_prefill(
-        self, layer: int, prefill: _Prefill, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-    ) -> torch.Tensor:
-        """``[kv_heads, group, rows, head_dim]`` of one span; ``key`` and ``value`` are the rows' own."""
-        if prefill.before is None:
-            return _causal(query, key, value, scaling)
-        keys, values = prefill.before.read(layer)
-        return _after_prefix(query, keys[0], values[0], key, value, scaling)
 
 
 def slots_of(span: Span, block_size: int) -> list[int]:
@@ -220,12 +216,7 @@ def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling
 
 
 def _after_prefix(
-    query: torch.Tensor,
-    prefix_key: torch.Tensor,
-    prefix_value: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float,
+    prefix_key: torch.Tensor, prefix_value: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
 ) -> torch.Tensor:
     """Attention of rows that follow a prefix; every row sees all of the prefix and the rows up to itself."""
     if query.is_cuda or not has_log_sum_exp():
@@ -241,9 +232,8 @@ def _after_prefix(
 def _masked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
     """The same in one call, the causal mask aligned to the lower right (on CUDA its kernels skip the masked half)."""
     rows, tokens = query.shape[2], key.shape[1]
-    if query.is_cuda:
-        return _grouped(query, key, value, attn_mask=causal_lower_right(rows, tokens), scale=scaling)
-    return _grouped(query, key, value, attn_mask=torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows), scale=scaling)
+    mask = causal_lower_right(rows, tokens) if query.is_cuda else torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows)
+    return _grouped(query, key, value, attn_mask=mask, scale=scaling)
 
 
 def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> torch.Tensor:

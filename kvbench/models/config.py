@@ -13,10 +13,7 @@ TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
 
 def read_config(model: str) -> dict[str, Any]:
-    """The config of a named shape or of a Hugging Face folder.
-
-    Raises ``UsageError``: there is no such shape or folder, or its ``config.json`` cannot be read.
-    """
+    """The config of a named shape or of a Hugging Face folder; ``UsageError``: there is none, or it cannot be read."""
     if model in SHAPES:
         return SHAPES[model]
     if not Path(model).is_dir():

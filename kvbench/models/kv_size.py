@@ -32,10 +32,7 @@ def kv_size(model: str, dtype: str, longest: int) -> KVSize:
 
 
 def read_vocab(model: str) -> int | None:
-    """How many token ids a model knows; ``None``: it does not say.
-
-    Raises ``UsageError``: its configuration cannot be read.
-    """
+    """How many token ids a model knows, ``None`` if it does not say; ``UsageError``: its configuration cannot be read."""
     return _count(text_part(read_config(model)), "vocab_size")
 
 

@@ -94,10 +94,7 @@ class PlannedWorkload(ABC):
 
     @abstractmethod
     def read(self, pool: int, host: int | None) -> PlannedReading:
-        """Read all passes from cold; ``host`` ``None``: no host tier.
-
-        Raises ``UsageError``: a request does not fit the pool, or the sizes do not go together.
-        """
+        """Read all passes from cold; ``host`` ``None``: no tier; ``UsageError``: a request or the sizes do not fit."""
 
     @abstractmethod
     def documents_in(self, pool: int) -> int:

@@ -53,10 +53,7 @@ def smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def smallest_pools(planned: PlannedWorkload) -> Pools:
-    """The smallest pools in which the headline pass hits at all, and in which it hits everything that is read again.
-
-    Raises ``UsageError``: the pool's policy lacks the inclusion property.
-    """
+    """In which the headline pass hits at all, and all that is read again; ``UsageError``: the policy lacks the inclusion property."""
     _check_inclusion("device pool", planned.device_policy)
     index, low, high = planned.headline, planned.smallest_pool, planned.roomy_pool
     most = planned.read(high, None).device(index)

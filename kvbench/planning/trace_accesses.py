@@ -17,10 +17,7 @@ from kvbench.workloads.trace import Trace
 
 
 def block_trace(trace: Trace, block_size: int) -> BlockTrace:
-    """Every block of every prompt, the last and perhaps not full one included.
-
-    Raises ``UsageError``: a hash id does not stand for whole blocks.
-    """
+    """Every block of every prompt, the last and perhaps not full one included; ``UsageError``: a hash id is not of whole blocks."""
     if trace.block_tokens is not None:
         return BlockTrace.of(_parts(trace, block_size, whole=False))
     prefixes = Prefixes(block_size)  # a block filled up with what no prompt has equals another exactly where their tokens are equal

@@ -81,10 +81,7 @@ class Engine:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def submit(self, request_id: str, prompt: list[int], max_tokens: int, sampling: Sampling = GREEDY) -> Sequence:
-        """Queue a request for exactly ``max_tokens`` output tokens.
-
-        Raises ``UsageError``: as :func:`~kvbench.runners.engine.scheduling.refusals.check_request`.
-        """
+        """Queue a request for exactly ``max_tokens`` output tokens; ``UsageError`` as :func:`check_request`."""
         check_request(f"request {request_id}", len(prompt), max_tokens, self.model, self.config)
         block_keys, chunk_keys = KeyChain(self.config.block_size, self._salt), KeyChain(self.config.chunk_tokens, self._salt)
         arrival = next(self._arrivals)
@@ -109,10 +106,7 @@ class Engine:
         return [first, *first.followers]
 
     def submit_beams(self, request_id: str, prompt: list[int], max_tokens: int, beams: int) -> BeamSearch:
-        """Queue one prompt for a beam search; its beams are requests as :meth:`submit_samples` makes them, and end together.
-
-        Raises ``UsageError``: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.scheduling.refusals.check_beams`.
-        """
+        """Queue one prompt for a beam search, whose beams are requests as samples are; ``UsageError`` as for these, or too many beams."""
         check_beams(f"request {request_id}", beams, self.model.vocab)
         search = BeamSearch(self.submit_samples(request_id, prompt, max_tokens, [GREEDY] * beams))
         self._searches.add(search)

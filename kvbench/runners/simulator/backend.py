@@ -80,10 +80,7 @@ class SimulatorBackend:
         }
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises ``UsageError``: it is empty, or longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that could never run; ``UsageError``: empty, or longer than the pool or the model allows, with the sizes."""
         self._longest = max(self._longest, prompt_tokens + output_tokens)
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         if not prompt_tokens:

@@ -31,10 +31,7 @@ class Duplicate:
 
 
 class DevicePool:
-    """``blocks`` physical blocks under a profile's rules.
-
-    Invariant between requests: blank + findable = usable blocks.
-    """
+    """``blocks`` physical blocks under a profile's rules. Invariant between requests: blank + findable = usable blocks."""
 
     def __init__(self, blocks: int, rules: DeviceRules) -> None:
         """Cold, every block blank; ``UsageError``: the profile reserves more blocks than there are, or its policy cannot be used."""

@@ -72,10 +72,7 @@ def roomy_host(footprints: Iterable[Footprint], rules: HostRules, chunk_tokens: 
 
 
 def make_simulator(profile: Profile, capacity: CacheSizes) -> PromptSimulator | DocumentSimulator:
-    """A cold simulator, which predicts requests in the order in which they are sent, at concurrency 1.
-
-    Raises ``UsageError``: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
-    """
+    """Cold; predicts requests in the order of sending, one at a time; ``UsageError``: chunks that are not blocks, or sizes below 1."""
     if profile.device is None or profile.host is None:
         return DocumentSimulator(capacity)
     return PromptSimulator(profile.device, profile.host, capacity)

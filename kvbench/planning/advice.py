@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from kvbench.drawing.numbers import per_cent
 from kvbench.planning.curve import curve_pass, times_ms, without_tier
 from kvbench.planning.planned_workload import PlannedReading
 from kvbench.planning.result import CurvePass, KVAmount
@@ -71,8 +72,8 @@ def advise(case: Case) -> Iterator[str]:
         yield f"Without a tier the pool would need {_size(case.larger_pool)} to find everything in pass {case.headline.pass_label}."
     if case.best is not None and case.best > case.lru:
         yield (
-            f"LRU finds {_share(case.lru)} of all passes' prompt tokens in this pool; no order of eviction finds more than "
-            f"{_share(case.best)} (Belady's optimum, which knows the future)."
+            f"LRU finds {per_cent(case.lru)} of all passes' prompt tokens in this pool; no order of eviction finds more than "
+            f"{per_cent(case.best)} (Belady's optimum, which knows the future)."
         )
 
 
@@ -87,7 +88,7 @@ def _tier(case: Case) -> str:
 
 
 def _effect(headline: CurvePass) -> str:
-    none, cpu = _share(headline.none_rate), _share(headline.cpu_rate)
+    none, cpu = per_cent(headline.none_rate), per_cent(headline.cpu_rate)
     found = f"in pass {headline.pass_label} the pool finds {none} of the prompt tokens, pool and tier {cpu}"
     if headline.none_p50_ms is None or headline.cpu_p50_ms is None:
         return found
@@ -96,7 +97,3 @@ def _effect(headline: CurvePass) -> str:
 
 def _size(size: KVAmount) -> str:
     return f"{size.tokens:,} tokens ({size.gib:,.2f} GiB)"
-
-
-def _share(rate: float) -> str:
-    return f"{rate * 100:.1f} %"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from statistics import fmean, median
 
+from kvbench.drawing.numbers import numbered
 from kvbench.planning.advice import Case, advise, why_no_tier
 from kvbench.planning.commands import commands_for
 from kvbench.planning.config import PlanConfig
@@ -92,7 +93,7 @@ def _title(subject: Subject, host: int) -> Iterator[str]:
     yield "plan"
     yield f"profile {config.profile}"
     yield subject.model or f"{subject.kv.bytes_per_token:,} bytes a token"
-    yield f"{len(lengths):,} document{'s' if len(lengths) > 1 else ''} of {span} + {described['question_tokens']:,}"
+    yield f"{numbered(len(lengths), 'document')} of {span} + {described['question_tokens']:,}"
     yield f"pool {pool:,}"
     yield f"cpu tier {host * subject.planned.chunk:,}"
     yield f"working set {subject.working_set / pool:.1f}x"

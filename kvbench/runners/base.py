@@ -186,29 +186,22 @@ class Runner(Protocol):
 class Backend(Protocol):
     """What arms are started on: a loaded model, or the means to start servers of one."""
 
-    @property
-    def nonce(self) -> str | None:
-        """Makes the workload's tokens new to servers that were there before; ``None`` where every arm starts cold."""
+    nonce: str | None
+    """Makes the workload's tokens new to servers that were there before; ``None`` where every arm starts cold."""
+    tokenizer: Path
+    """Where the model's ``tokenizer.json`` is, if it has one."""
+    capacity: DeviceCapacity
+    """The device pool of every arm."""
+    chunk_tokens: int
+    """What a host tier stores and evicts at once."""
 
     @property
     def vocab(self) -> int:
         """Token ids are below this."""
 
     @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-
-    @property
     def bytes_per_token(self) -> int | None:
         """KV bytes a token takes; ``None`` where that is not known."""
-
-    @property
-    def capacity(self) -> DeviceCapacity:
-        """The device pool of every arm."""
-
-    @property
-    def chunk_tokens(self) -> int:
-        """What a host tier stores and evicts at once."""
 
     def profile(self, arm: str) -> str | None:
         """Name of the cache semantics of an arm; ``None`` where none is known, and nothing of it can be predicted."""

@@ -123,8 +123,8 @@ def _work(
         try:
             sent: Sent = ray.get(done)
         except ray.exceptions.RayError as error:
-            if _node_is_gone(ray, task, error):
-                nodes.pop(str(task.node), None)
+            if task.node is not None and isinstance(error, (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError)):
+                nodes.pop(task.node, None)  # Ray goes on to list it for a while
             elif not isinstance(error, (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError)):
                 task.attempt = ATTEMPTS  # it would come again
             if task.attempt < ATTEMPTS:
@@ -135,11 +135,6 @@ def _work(
             sent = Sent(None, f"Ray: {_first_line(error)}")
         _gather(task.point, sent, folder)
         tell(f"{name_of(folder, task.point)}: {sent.error or 'done'}")
-
-
-def _node_is_gone(ray: Any, task: _Task, error: Exception) -> bool:
-    """Ray goes on to list a node for a while after it is gone."""
-    return task.node is not None and isinstance(error, (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError))
 
 
 def _free(ray: Any, nodes: _Nodes, running: dict[Any, _Task]) -> list[str | None]:

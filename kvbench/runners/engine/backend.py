@@ -33,7 +33,7 @@ GIB = 2**30
 class EngineBackend:
     """A loaded model from which each arm gets an engine of its own, cold."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: EngineOptions) -> None:
         """Load the model.

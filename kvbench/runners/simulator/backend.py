@@ -27,7 +27,7 @@ from kvbench.runs.run_folder import read_run
 class SimulatorBackend:
     """A profile at given sizes, from which each arm gets a cold simulator."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: SimulatorOptions) -> None:
         """Read the model's sizes and the run that rates are fitted to.

@@ -35,7 +35,7 @@ CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16
 class VllmBackend:
     """The means to start a fresh vLLM server, and its LMCache server, for each arm and repeat."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: VllmOptions, folder: Path, note: Callable[[str], None]) -> None:
         """Find the interpreter and the model, and start a server if only one can tell the capacity.

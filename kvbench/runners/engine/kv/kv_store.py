@@ -47,9 +47,8 @@ class KVStore:
 
         Raises ``MemoryError``: there is not enough.
         """
-        self.shape = shape
-        self.num_blocks = num_blocks
-        self.block_size = block_size
+        self.shape, self.num_blocks, self.block_size = shape, num_blocks, block_size
+        self.block_bytes = block_size * shape.bytes_per_token
         row = (block_size, shape.kv_heads, shape.head_dim)
         pool = (shape.layers, 2, num_blocks, *row)
         on_cuda = device.type == "cuda"
@@ -60,11 +59,6 @@ class KVStore:
         self._tokens = [tuple(layer.flatten(1, 2)) for layer in self.device]
         self._halves = [layer.flatten(0, 1) for layer in self.device]
         self._scratch = self._new_scratch(0)
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of KV in a block."""
-        return self.block_size * self.shape.bytes_per_token
 
     def copy_block(self, source: int, target: int) -> None:
         """Make the target a copy of the source, on the device, behind all that was given to it so far."""

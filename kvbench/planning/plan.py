@@ -14,7 +14,7 @@ from kvbench.planning.curve import curve, times_ms, without_tier
 from kvbench.planning.planned_workload import PlannedReading
 from kvbench.planning.result import KV, Plan, PlannedPassRow
 from kvbench.planning.sizes import Hosts, smallest_hosts, smallest_pools
-from kvbench.planning.subject import Subject, find_subject
+from kvbench.planning.subject import Subject
 from kvbench.runners.simulator.simulator import total
 
 GIB_STEP = 100
@@ -27,7 +27,7 @@ def make_plan(config: PlanConfig) -> Plan:
     Raises ``UsageError``: the model, the documents, the sizes or the run to calibrate with cannot be used; ``RunFailed``: the server does
     not answer.
     """
-    subject = find_subject(config)
+    subject = Subject(config)
     planned, pool, size = subject.planned, subject.pool, subject.size
     pools, hosts = smallest_pools(planned), smallest_hosts(planned, pool)
     given = config.tier_tokens(subject.kv.bytes_per_token)

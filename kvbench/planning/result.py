@@ -70,8 +70,7 @@ class KV:
 
 @dataclass(frozen=True, slots=True)
 class UsedRates(Rates):
-    """What turns tokens into times, and the run they were fitted to with the fit's relative errors. ``notes``: why they may not be this
-    plan's."""
+    """Those of a plan, and the run they were fitted to with the fit's relative errors; ``notes``: why they may not be its own."""
 
     fitted_to: str | None = None
     median_error: float | None = None

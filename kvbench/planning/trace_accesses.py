@@ -28,10 +28,7 @@ def block_trace(trace: Trace, block_size: int) -> BlockTrace:
 def footprints(trace: Trace, outputs: Sequence[int], block_size: int, chunk_tokens: int) -> Iterator[Footprint]:
     """What each request does to the tiers. What its answer fills has keys that no later prompt has: a trace does not say what was answered.
 
-    Args:
-        outputs: tokens of each answer.
-
-    Raises ``UsageError``: a hash id does not stand for whole blocks.
+    ``outputs``: tokens of each answer. Raises ``UsageError``: a hash id does not stand for whole blocks.
     """
     if trace.block_tokens is None:
         yield from _footprints_of_tokens(trace, outputs, Prefixes(block_size), Prefixes(chunk_tokens))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.config.run import RunConfig
+from kvbench.drawing.numbers import numbered
 from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
 from kvbench.runs.sweep_folder import Point, SweepFolder
 from kvbench.runs.version import __version__
@@ -96,7 +97,7 @@ def run_points(planned: Planned, folder: SweepFolder, measure: Measure, tell: Te
         return
     with _cluster(address) as ray:
         nodes = _checked_nodes(ray)
-        tell(f"Ray: {_places(ray, nodes)}")
+        tell(f"Ray: {numbered(gpus, 'GPU') if (gpus := _gpus(ray)) else numbered(len(nodes), 'node')}, a point on each")
         running: dict[Any, _Task] = {}
         try:
             _work(ray, nodes, waiting, running, folder, measure, tell)
@@ -161,8 +162,7 @@ def _submit(ray: Any, task: _Task, nodes: _Nodes, measure: Measure, token: str) 
 def run_here(config: RunConfig, measure: Measure, name: str, driver: Driver) -> Sent:
     """What a worker does: measure one point below the folder for temporary files, send the run folder, leave nothing.
 
-    Args:
-        name: of that folder; one of this name is what a lost worker left.
+    ``name``: of that folder; one of this name is what a lost worker left.
     """
     if driver.version != __version__:
         return Sent(None, f"the worker has kvbench {__version__}, the sweep is of {driver.version}; install the same on every node")
@@ -224,11 +224,6 @@ def _stop(ray: Any, tasks: list[Any]) -> None:
 
 def _gpus(ray: Any) -> int:
     return int(ray.cluster_resources().get("GPU", 0))
-
-
-def _places(ray: Any, nodes: _Nodes) -> str:
-    what, count = ("GPU", gpus) if (gpus := _gpus(ray)) else ("node", len(nodes))
-    return f"{count} {what}{'s' if count > 1 else ''}, a point on each"
 
 
 def _checked_nodes(ray: Any) -> _Nodes:

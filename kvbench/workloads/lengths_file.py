@@ -20,10 +20,7 @@ MOST = 100_000
 
 
 def read_lengths_file(path: Path, longest: int) -> list[tuple[int, int]]:
-    """Prompt and output tokens of each request.
-
-    Args:
-        longest: the most that prompt and output may come to together.
+    """Prompt and output tokens of each request; ``longest``: the most that both may come to together.
 
     Raises ``UsageError``: the file cannot be read, or a line is no request, with its number.
     """

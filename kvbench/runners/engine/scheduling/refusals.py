@@ -10,10 +10,7 @@ from kvbench.runners.engine.scheduling.allocation import on_demand
 
 
 def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig, shorter: str = "shorten it") -> None:
-    """Refuse what could never run, before anything is measured.
-
-    Args:
-        shorter: what to do about one that is too long.
+    """Refuse what could never run, before anything is measured; ``shorter``: what to do about a request that is too long.
 
     Raises ``UsageError``: the prompt is empty, or the request is longer than the pool or the model allows, with the sizes.
     """

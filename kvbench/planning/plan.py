@@ -15,7 +15,7 @@ from kvbench.planning.planned_workload import PlannedReading
 from kvbench.planning.result import KV, Plan, PlannedPassRow
 from kvbench.planning.sizes import Hosts, smallest_hosts, smallest_pools
 from kvbench.planning.subject import Subject
-from kvbench.runners.simulator.simulator import total
+from kvbench.runners.simulator.simulator import TierTokens
 
 GIB_STEP = 100
 """``--host-gib`` is recommended in hundredths of a GiB."""
@@ -72,7 +72,7 @@ def _pass_rows(subject: Subject, reading: PlannedReading) -> Iterator[PlannedPas
         for item, found in zip(subject.planned.passes, reading.passes, strict=True):
             requests = without_tier(found) if arm == "none" else list(found)
             times, base = times_ms(subject.rates, requests), times_ms(subject.rates, without_tier(found))
-            tokens = total(requests)
+            tokens = TierTokens.total(requests)
             yield PlannedPassRow(
                 arm=arm,
                 pass_label=item.label,

@@ -7,7 +7,6 @@ is done once. Pools are counted in units: blocks, or tokens where whole document
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -20,14 +19,13 @@ from kvbench.runners.simulator.policies.registry import make_policy
 from kvbench.runners.simulator.prediction import in_order
 from kvbench.runners.simulator.prefixes import Prefixes
 from kvbench.runners.simulator.simulator import (
-    UNKNOWN_OUTPUT,
     BlockSimulator,
     CacheSizes,
     DocumentSimulator,
     Footprint,
     TierTokens,
+    footprint_of,
     roomy_host,
-    total,
 )
 from kvbench.workloads.passes import IN_ORDER
 
@@ -50,18 +48,18 @@ class PlannedReading:
 
     def device(self, index: int) -> int:
         """Tokens that a pass found on the device."""
-        return total(self.passes[index]).device
+        return TierTokens.total(self.passes[index]).device
 
     @property
     def hits(self) -> int:
         """Tokens that all passes found, in either tier."""
-        tokens = total(chain.from_iterable(self.passes))
+        tokens = TierTokens.total(chain.from_iterable(self.passes))
         return tokens.device + tokens.host
 
     @property
     def device_hits(self) -> int:
         """Tokens that all passes found on the device."""
-        return total(chain.from_iterable(self.passes)).device
+        return TierTokens.total(chain.from_iterable(self.passes)).device
 
 
 class PlannedWorkload(ABC):
@@ -198,9 +196,6 @@ def _prepare(workload: Workload, block_size: int | None, chunk_tokens: int | Non
         label = plan.name if seen[plan.name] == 1 else f"{plan.name}#{seen[plan.name]}"
         requests = []
         for request in in_order(as_source(workload.requests("plan", 0, plan))):
-            tokens = array("q", request.prompt)
-            tokens.extend([UNKNOWN_OUTPUT] * (request.output_tokens - 1))
-            found = [() if units is None else units.of(tokens) for units in (blocks, chunks)]
-            requests.append((request.key.doc_id, Footprint(len(request.prompt), len(tokens), *found)))
+            requests.append((request.key.doc_id, footprint_of(request.prompt, request.output_tokens, blocks, chunks)))
         passes.append(PlannedPass(plan.name, label, tuple(requests)))
     return passes

@@ -22,7 +22,7 @@ from kvbench.planning.windows import ReuseTimes, Window
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.block_trace import Integers
 from kvbench.runners.simulator.replay import most_hits
-from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens, roomy_host, total
+from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens, roomy_host
 from kvbench.runners.simulator.stack_distance import HitCurve, curve_of, smallest_capacities
 from kvbench.workloads.prompt_text import PromptText
 from kvbench.workloads.trace import UNKNOWN, Trace, load_trace
@@ -185,7 +185,7 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
     for name, tier in (("none", None), ("cpu", host_tokens)):
         simulator = BlockSimulator(device, host, CacheSizes(config.kv_tokens, size, tier, chunk))
         read = [None if item is None else simulator.run(item) for item in prints()]
-        tokens = total(item for item in read if item is not None)
+        tokens = TierTokens.total(item for item in read if item is not None)
         arms.append(Arm(name, tier, sum(tokens), *tokens, simulator.exact))
     return AtPool(config.kv_tokens, size, chunk, fits.count(False), tuple(arms)), read
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvbench.runners.simulator.block_trace import BlockTrace, Integers
-from kvbench.runners.simulator.simulator import TierTokens, total
+from kvbench.runners.simulator.simulator import TierTokens
 from kvbench.runners.simulator.stack_distance import NEVER
 
 QUANTILES = (0.5, 0.9, 0.99)
@@ -59,6 +59,6 @@ class ReuseTimes:
         for first, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(number)], strict=True):
             low, high = np.searchsorted(self._request, [first, end]).tolist()
             again, within = int(self._hit[low:high].sum()), int(same[low:high].sum())
-            found = None if tokens is None else total(item for item in tokens[first:end] if item is not None)
+            found = None if tokens is None else TierTokens.total(item for item in tokens[first:end] if item is not None)
             sums = (None, None, None) if found is None else (sum(found), found.device, found.host)
             yield Window(float(number[first] * seconds), end - first, high - low, within, again - within, *sums)

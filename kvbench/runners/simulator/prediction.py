@@ -9,7 +9,7 @@ from typing import Any
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.profiles import Profile
 from kvbench.runners.send_queue import SendQueue
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, CacheSizes, TierTokens, make_simulator, total
+from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, CacheSizes, TierTokens, make_simulator
 from kvbench.runs.rates import Rates
 
 
@@ -35,7 +35,7 @@ class Prediction:
         order = sorted(range(len(self.requests)), key=lambda number: self.requests[number].key.position)
         return {
             "profile": self.profile,
-            **total(self.tokens)._asdict(),
+            **TierTokens.total(self.tokens)._asdict(),
             "requests": [list(self.tokens[number]) for number in order],
             "ttft_ms": [self.ttft_ms[number] for number in order],
             "exact": self.exact,

@@ -45,10 +45,10 @@ class TierTokens(NamedTuple):
     host: int
     computed: int
 
-
-def total(requests: Iterable[TierTokens]) -> TierTokens:
-    """The sums over requests."""
-    return TierTokens(*(sum(part) for part in zip((0, 0, 0), *requests, strict=True)))
+    @classmethod
+    def total(cls, requests: Iterable[TierTokens]) -> TierTokens:
+        """The sums over requests."""
+        return cls(*(sum(part) for part in zip((0, 0, 0), *requests, strict=True)))
 
 
 class Footprint(NamedTuple):
@@ -61,6 +61,15 @@ class Footprint(NamedTuple):
     kv_tokens: int
     blocks: Sequence[Key]
     chunks: Sequence[Key] = ()
+
+
+def footprint_of(
+    prompt: Sequence[int], output_tokens: int, blocks: Prefixes | None, chunks: Prefixes | None, output: Sequence[int] | None = None
+) -> Footprint:
+    """Of a request's token ids; ``blocks``, ``chunks`` ``None``: nobody asks for them; ``output`` ``None``: not known."""
+    tokens = array("q", prompt)
+    tokens.extend([UNKNOWN_OUTPUT] * (output_tokens - 1) if output is None else output[: output_tokens - 1])
+    return Footprint(len(prompt), len(tokens), *(() if units is None else units.of(tokens) for units in (blocks, chunks)))
 
 
 def roomy_host(footprints: Iterable[Footprint], rules: HostRules, chunk_tokens: int) -> int:
@@ -136,10 +145,7 @@ class PromptSimulator(BlockSimulator):
             document: not looked at.
             output: the generated ids where they are known, for prompts that continue an earlier answer.
         """
-        tokens = array("q", prompt)
-        tokens.extend([UNKNOWN_OUTPUT] * (output_tokens - 1) if output is None else output[: output_tokens - 1])
-        chunks = [] if self._chunks is None else self._chunks.of(tokens)
-        return self.run(Footprint(len(prompt), len(tokens), self._blocks.of(tokens), chunks))
+        return self.run(footprint_of(prompt, output_tokens, self._blocks, self._chunks, output))
 
 
 class DocumentCache:

@@ -29,12 +29,7 @@ from kvbench.runners.engine.model.attention import NAME, Decoder, PagedStep, sdp
 from kvbench.runners.engine.model.decode_kernel import NoKernel, kernel_decoder
 from kvbench.runners.engine.model.packed import pack_linears
 
-ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-)
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Plain full attention, checked against transformers' own output by the tests. SmolLM and SmolLM2 are Llama."""
 
 HARMLESS = frozenset({"is_causal", "output_attentions", "position_ids", "use_cache"})
@@ -189,8 +184,7 @@ def _kernel_or_sdpa(shape: KVShape, heads: int) -> tuple[Decoder, str]:
 
 def count_parameters(name: str) -> int:
     """Weights of a model, from its config alone; ``UsageError``: as :func:`load_model` for the config."""
-    network = _outline(name)
-    return sum(weight.numel() for weight in network.parameters())
+    return sum(weight.numel() for weight in _outline(name).parameters())
 
 
 def _outline(name: str) -> Any:

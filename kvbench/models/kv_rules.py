@@ -75,11 +75,8 @@ class KVSize:
 def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: int) -> KVSize:
     """The KV of a token of this model.
 
-    Args:
-        config: the text model's part of its ``config.json``.
-        model: as the user named it, for messages.
-        element_bytes: of one number.
-        longest: tokens of the longest request: a window that covers it is as good as none.
+    ``config``: the text model's part of its ``config.json``. ``model``: as the user named it, for messages. ``element_bytes``: of one
+    number. ``longest``: tokens of the longest request: a window that covers it is as good as none.
 
     Raises ``UsageError``: the model keeps something else than KV by token, nobody looked at its kind, or a size is missing.
     """

@@ -18,10 +18,8 @@ SERVED = 2
 def kv_size(model: str, dtype: str, longest: int) -> KVSize:
     """The KV of a model's token.
 
-    Args:
-        model: a folder or a named shape.
-        dtype: of the KV; ``auto``: 16 bits, or 8 where the checkpoint's KV scales say so.
-        longest: tokens of the longest request.
+    ``model``: a folder or a named shape. ``dtype``: of the KV; ``auto``: 16 bits, or 8 where the checkpoint's KV scales say so.
+    ``longest``: tokens of the longest request.
 
     Raises ``UsageError``: the model's configuration cannot be used, says too little, or its KV is of a kind that has no rule.
     """

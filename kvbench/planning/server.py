@@ -36,10 +36,8 @@ class ServerFacts:
 def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = None) -> ServerFacts:
     """Read a server's capacity from ``/metrics``, its model from ``/v1/models`` and its version.
 
-    Args:
-        url: its address, perhaps with a login.
-        headers: sent with every request, ``NAME:VALUE`` each.
-        api_key_env: the environment variable that holds its key.
+    ``url``: its address, perhaps with a login. ``headers``: sent with every request, ``NAME:VALUE`` each. ``api_key_env``: the environment
+    variable that holds its key.
 
     Raises ``UsageError``: it is no address, a header cannot be sent, or the variable holds no key; ``RunFailed``: nobody answers, or not as
     vLLM does.

@@ -56,8 +56,7 @@ class RequestSource(Protocol):
     def after(self, request: Request, answer: Sequence[int] | None) -> Sequence[FollowUp]:
         """The requests that come after this one, which has ended; none after most.
 
-        Args:
-            answer: its output's token ids, of several answers the first one's. ``None``: it failed, or they are not known.
+        ``answer``: its output's token ids, of several answers the first one's. ``None``: it failed, or they are not known.
         """
 
 

@@ -85,9 +85,8 @@ class _Task:
 def run_points(planned: Planned, folder: SweepFolder, measure: Measure, tell: Tell, address: str) -> None:
     """Measure each point that is left, as many at once as the cluster has places. One whose worker is lost is run again.
 
-    Args:
-        measure: is sent to the workers, so it can be pickled, and imports what it needs there.
-        address: of an existing cluster, as Ray writes it (``HOST:PORT``, ``ray://HOST:PORT``, ``auto``); ``local``: start one here.
+    ``measure``: is sent to the workers, so it can be pickled, and imports what it needs there. ``address``: of an existing cluster, as Ray
+    writes it (``HOST:PORT``, ``ray://HOST:PORT``, ``auto``); ``local``: start one here.
 
     Raises ``Interrupted``: the user stopped it; ``RunFailed``: Ray is not installed, or no cluster answers; ``UsageError``: a node has
     another version of kvbench, or none.

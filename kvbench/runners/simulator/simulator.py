@@ -139,11 +139,8 @@ class PromptSimulator(BlockSimulator):
     def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
         """Run one request; changes what the tiers hold; ``UsageError``: the request does not fit the pool.
 
-        Args:
-            prompt: token ids, none below 0 but :data:`UNKNOWN_OUTPUT`.
-            output_tokens: how many are generated; the last one gets no KV.
-            document: not looked at.
-            output: the generated ids where they are known, for prompts that continue an earlier answer.
+        ``prompt``: token ids, none below 0 but :data:`UNKNOWN_OUTPUT`. ``output_tokens``: how many are generated; the last one gets no KV.
+        ``document``: not looked at. ``output``: the generated ids where they are known, for prompts that continue an earlier answer.
         """
         return self.run(footprint_of(prompt, output_tokens, self._blocks, self._chunks, output))
 

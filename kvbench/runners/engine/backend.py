@@ -66,7 +66,7 @@ class EngineBackend:
         config, shape = self._config, self._model.shape
         model = {
             "name": self._model.name,
-            "architecture": self._model.architecture,
+            "architecture": type(self._model.network).__name__,
             "parameters": self._model.parameters,
             "layers": shape.layers,
             "kv_heads": shape.kv_heads,

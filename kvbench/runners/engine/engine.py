@@ -212,10 +212,17 @@ class Engine:
         return chosen
 
     def _add_compute_time(self, work: Work, seconds: float) -> None:
-        """Put a step's time where it belongs: to the stall it may end, or to the time before the first token."""
+        """Put a step's time where it belongs: to the stall it may end, or to the time before the first token.
+
+        A step that rebuilds any KV that the sequence had is recomputing, also if it ends the stall.
+        """
         sequence = work.sequence
         if sequence.stall is not None:
-            self.journal.caught_up(sequence, sequence.stall, work.rebuilt, seconds)
+            if work.rebuilt:
+                sequence.stall.recomputing_s += seconds
+            else:
+                sequence.stall.first_step_s += seconds
+            self.journal.note("catch up", sequence, tokens=work.rebuilt, ms=seconds * 1e3)
         elif not sequence.output_tokens:
             sequence.compute_s += seconds
 

@@ -88,14 +88,6 @@ class Journal:
             sequence.stall.restoring_s += seconds
         self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
 
-    def caught_up(self, sequence: Sequence, stall: OpenStall, rebuilt: int, seconds: float) -> None:
-        """A sequence that was preempted had a step. One that rebuilds any KV it had is recomputing, also if it ends the stall."""
-        if rebuilt:
-            stall.recomputing_s += seconds
-        else:
-            stall.first_step_s += seconds
-        self.note("catch up", sequence, tokens=rebuilt, ms=seconds * 1e3)
-
     def copied(self, sequence: Sequence, blocks: int) -> None:
         """A sequence got its own copy of blocks that others hold."""
         self.counters.copied_blocks += blocks

@@ -113,11 +113,6 @@ class Model:
     decode_attention: str | None = None
     """Which attention a compiled model decodes with on the CPU, and why if it is not the kernel; for the manifest."""
 
-    @property
-    def architecture(self) -> str:
-        """The class's name in transformers."""
-        return type(self.network).__name__
-
     @torch.inference_mode()
     def logits(self, tokens: list[int], positions: list[int], step: PagedStep, rows: list[int]) -> torch.Tensor:
         """Run one step and return the logits of the listed rows, ``[len(rows), vocab]``; the step's rows get their KV written."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvbench.runners.engine.scheduling.allocation import Allocation, on_demand
-from kvbench.runners.engine.scheduling.preemption import VictimPolicy, newest
+from kvbench.runners.engine.scheduling.policies import Allocation, VictimPolicy, newest, on_demand
 
 
 @dataclass(frozen=True, slots=True)

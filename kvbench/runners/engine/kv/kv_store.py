@@ -57,7 +57,8 @@ class KVStore:
         self.host = host_zeros((host_chunks, shape.layers, 2, chunk_blocks, *row), shape.dtype)
         self.swap = host_zeros((shape.layers, 2, swap_blocks, *row), shape.dtype)
         self._tokens = [tuple(layer.flatten(1, 2)) for layer in self.device]
-        self._halves = [layer.flatten(0, 1) for layer in self.device]
+        self.halves = [layer.flatten(0, 1) for layer in self.device]
+        """Of each layer K of every block, then V. To be gathered along this first dimension: along others torch uses one thread only."""
         self._scratch = self._new_scratch(0)
 
     def copy_block(self, source: int, target: int) -> None:
@@ -77,18 +78,6 @@ class KVStore:
         if len(self._scratch) < 2 * count:
             self._scratch = self._new_scratch(count)
         return self._scratch[: 2 * count]
-
-    def halves_of(self, blocks: list[int]) -> torch.Tensor:
-        """What :meth:`gather` takes: where in a layer the K of each block lies, then where its V does."""
-        index = torch.tensor(blocks, device=self.device.device)
-        return torch.cat([index, index + self.num_blocks])
-
-    def gather(self, layer: int, halves: torch.Tensor, room: torch.Tensor) -> None:
-        """Copy K of all the blocks, then V, into their room.
-
-        Along the first dimension: along any other, torch copies with one thread and takes twice as long.
-        """
-        torch.index_select(self._halves[layer], 0, halves, out=room)
 
     def _new_scratch(self, count: int) -> torch.Tensor:
         return self.device.new_empty(2 * count, *self.device.shape[3:])

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -28,6 +28,17 @@ COMMANDS = (
 _ENGINE_PACKAGES = frozenset({"torch", "transformers", "tokenizers", "safetensors"})
 
 
+class Group(TyperGroup):
+    """The commands. That no help was asked for is ``False``: to convert ``None``, typer imports half of pydantic, and looks for plugins."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The option ``--help`` of the group itself."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are one line on stderr; ``KVBENCH_DEBUG=1`` adds the traceback."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -47,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _group() -> TyperGroup:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+    app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
     app.callback(epilog="\b\nExample:\n  kvbench run cyclic --docs 10 --kv-tokens 21520")(_root)
     group = typer.main.get_command(app)
     if not isinstance(group, TyperGroup):

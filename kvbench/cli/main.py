@@ -21,6 +21,7 @@ COMMANDS = (
     LazyCommand("plan", "kvbench.cli.plan", "Say whether a tier would help, and how large it must be."),
     LazyCommand("compare", "kvbench.cli.compare", "Compare a run with a base: times, and which hits were lost."),
     LazyCommand("baseline", "kvbench.cli.baseline", "Reduce one or more runs to a small file for `kvbench compare`."),
+    LazyCommand("schema", "kvbench.cli.schema", "Print the JSON Schema of a format that kvbench writes."),
     LazyCommand("serve", "kvbench.cli.serve", "Start the servers that a run would start, for use by hand."),
     LazyCommand("doctor", "kvbench.cli.doctor", "Say which runners and tiers can run here, and why not."),
 )

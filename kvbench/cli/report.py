@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvbench.analysis.logs.registry import tools_in_words
 from kvbench.cli import output
 from kvbench.cli.commands import OutputFile, build_command, option
+from kvbench.config.slo import Slo, parse_slo
 from kvbench.errors import UsageError
 from kvbench.reports.formats.format import RunReport, RunsReport, formats
 
@@ -45,14 +47,21 @@ def report(
     csv: Annotated[
         list[Path] | None,
         option("Your own log", "--csv", metavar="FILE",
-               help="A log in place of a run folder: CSV, JSON lines, or what `vllm bench serve --save-detailed` writes. "
+               help=f"A log in place of a run folder: CSV, JSON lines, {tools_in_words()}. "
                "Repeatable: arms side by side, named by their files. [default: none]"),
     ] = None,
     map: Annotated[
         list[str] | None,
         option("Your own log", "--map", metavar="NAME=COLUMN",
-               help="The log's columns: ttft (ms) or ttft_s, arm, pass, repeat, doc, error, prompt, device, host, computed. "
-               "Several by commas; repeatable. [default: columns of these names]"),
+               help="The log's columns: ttft with its unit (ttft=COLUMN:s), arm, pass, repeat, doc, error, success "
+               "(true: it did not fail), prompt, device, host, computed. Dots reach into nested objects. Several by commas; "
+               "repeatable. [default: columns of these names]"),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        option("Output", "--slo", metavar="LIMITS",
+               help="Goodput limits (ms): ttft=2000,tpot=50; also e2el, and ttft_p95 and so on, which are on all requests "
+               "together. [default: the run's own]"),
     ] = None,
     format: Annotated[
         str,
@@ -81,7 +90,8 @@ def report(
     Reads interrupted runs too, and names what had to be skipped; several runs, or a sweep, side by side; and people's own logs (--csv).
     Always exits with 0 if it could be read; what speaks against trusting it stands in the report.
     """
-    from kvbench.analysis.logfile import parse_map, read_logs
+    from kvbench.analysis.logs.columns import parse_map
+    from kvbench.analysis.logs.logs import read_logs
     from kvbench.runs.run_folder import read_run
     from kvbench.runs.sweep_folder import is_sweep
     from kvbench.summary.side_by_side import side_by_side
@@ -92,27 +102,39 @@ def report(
         raise UsageError(f"{run_dirs[0]} and --csv {csv[0]}: a report shows either run folders or logs")
     if map and not csv:
         raise UsageError("--map names the columns of a log, and there is none (--csv FILE)")
-    chosen = formats()[format]
+    chosen, objective = formats()[format], _objective(slo)
     if per_document and per_repeat and chosen.has_one_kind_of_line:
         raise UsageError(f"--format {format} has one kind of line; choose --per-document or --per-repeat")
     if run_dirs and (len(run_dirs) > 1 or is_sweep(run_dirs[0])):
-        several = RunsReport(side_by_side(run_dirs, per_document, per_repeat), full)
+        several = RunsReport(side_by_side(run_dirs, per_document, per_repeat, objective), full)
         _save_plots(several, plots)
         text = chosen.render_several(several)
     else:
         run = read_run(run_dirs[0]) if run_dirs else read_logs(csv or (), parse_map(map or ()))
-        one = _of_one(run, chosen.is_page, per_document, per_repeat)
+        one = _of_one(run, chosen.is_page, per_document, per_repeat, objective)
         _save_plots(one, plots)
         text = chosen.render(one)
     output.write(text, file)
 
 
-def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool) -> RunReport:
+def _objective(text: str | None) -> Slo | None:
+    """The objective of a ``--slo``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return None if text is None else parse_slo(text)
+    except ValueError as error:
+        raise UsageError(f"--slo: {error} (got {text!r})") from None
+
+
+def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool, slo: Slo | None) -> RunReport:
     """What a format gets of a run."""
     from kvbench.experiments.readings import ExperimentView
     from kvbench.summary.summary import summary_of
 
-    view = ExperimentView(run)
+    view = ExperimentView(run, slo)
     return RunReport(summary_of(view, per_document or (page and len(run.requests) <= SHOWN_REQUESTS), per_repeat or page), view)
 
 

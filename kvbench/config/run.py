@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_TOKENS, DEFAULT_KV_TOKENS, MODEL, RUN, CommonOptions, check_sizes
 from kvbench.config.settings import Auto, Setting, given_or
+from kvbench.config.slo import parse_slo
 
 TIMES = Setting("Times")
 BASIC, BASIC_TIMES = replace(RUN, basic=True), replace(TIMES, basic=True)
@@ -34,10 +35,21 @@ class RunConfig(CommonOptions):
         None, gt=0, le=1e6, description="Requests a second (open loop); each is sent at its time, whatever became of those before it."
     )
     arrivals: Annotated[Literal["constant", "poisson"], TIMES] = Field("constant", description="How the requests of a --rate are spaced.")
+    slo: Annotated[str | None, replace(BASIC_TIMES, metavar="LIMITS")] = Field(
+        None,
+        description="Goodput limits (ms): ttft=2000,tpot=50; also e2el, and ttft_p95 and so on, which are on all requests together.",
+    )
     dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], replace(MODEL, basic=False)] = Field(
         "auto",
         description="Weights and KV; auto: float32 on cpu, bfloat16 on cuda, on vllm the server's own choice, on the simulator 16 bits.",
     )
+
+    @field_validator("slo")
+    @classmethod
+    def _slo_is_one(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_slo(value)
+        return value
 
     # What an experiment says, and runners ask.
 

@@ -15,7 +15,7 @@ from kvbench.planning.planned_workload import roomy_tier
 from kvbench.planning.trace_accesses import footprints
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens
-from kvbench.workloads.trace import Trace
+from kvbench.workloads.traces.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Case:
         """The pass that speaks for re-reading."""
         self.recommended = subject.size(subject.to_add(hosts), planned.chunk)
         """The tier to add, if one is to be added."""
-        given = subject.config.tier_tokens(subject.kv.bytes_per_token)
+        given = subject.config.given_host_tokens(subject.kv.bytes_per_token)
         self.given = None if given is None else subject.size(host, planned.chunk)
         """``None``: the recommended one was predicted with."""
         self.larger_pool = None if pools.hits_everything is None else subject.size(pools.hits_everything, planned.unit)

@@ -30,7 +30,7 @@ def make_plan(config: PlanConfig) -> Plan:
     subject = Subject(config)
     planned, pool, size = subject.planned, subject.pool, subject.size
     pools, hosts = smallest_pools(planned), smallest_hosts(planned, pool)
-    given = config.tier_tokens(subject.kv.bytes_per_token)
+    given = config.given_host_tokens(subject.kv.bytes_per_token)
     host = subject.to_add(hosts) if given is None else given // planned.chunk
     reading = planned.read(pool, host)
     case = Case(subject, pools, hosts, host, reading)

@@ -25,8 +25,8 @@ from kvbench.runners.simulator.replay import most_hits
 from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens, roomy_host
 from kvbench.runners.simulator.stack_distance import HitCurve, curve_of, smallest_capacities
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import UNKNOWN, Trace, load_trace
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.trace import UNKNOWN, Trace, load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 
 FORMAT = "kvbench.trace-plan/1"
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
@@ -178,9 +178,9 @@ def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_t
     def prints() -> Iterator[Footprint | None]:
         return (item if fit else None for item, fit in zip(footprints(trace, outputs, size, chunk), fits, strict=True))
 
-    host_tokens = config.tier_tokens(bytes_per_token)
+    host_tokens = config.given_host_tokens(bytes_per_token)
     if host_tokens is None:
-        host_tokens = roomy_host((item for item in prints() if item is not None), host, chunk) * chunk
+        host_tokens = roomy_host(filter(None, prints()), host, chunk) * chunk
     arms = []
     for name, tier in (("none", None), ("cpu", host_tokens)):
         simulator = BlockSimulator(device, host, CacheSizes(config.kv_tokens, size, tier, chunk))
@@ -205,7 +205,13 @@ def _load(config: PlanConfig) -> Trace:
     if config.kv_tokens == "auto" and (config.host_tokens is not None or config.host_gib != "auto"):
         raise UsageError("a host tier needs --kv-tokens, the pool beside which it is")
     text = PromptText(Path(config.model) / "tokenizer.json", "--trace with text")
-    trace = load_trace(TraceFile(config.trace, text, config.trace_block_size), config.limit, config.max_prompt_tokens)
+    file = TraceFile(config.trace, text, config.trace_block_size, time_unit=config.trace_time_unit)
+    if not file.reader.says_prefixes:
+        raise UsageError(
+            f"--trace {config.trace}: it says no prefixes ({file.reader.about} form has times and lengths), so nothing can be planned; "
+            "kvbench run fragmentation --lengths reads its lengths, kvbench run trace replays its times with prompts that share nothing"
+        )
+    trace = load_trace(file, config.limit, config.max_prompt_tokens)
     if config.window is not None and trace.times_s is None:
         raise UsageError(f"--window: {config.trace} has no timestamps")
     return trace

@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,26 +172,21 @@ def run_here(config: RunConfig, measure: Measure, name: str, driver: Driver) -> 
         os.environ[_THREADS] = driver.threads
     path = Path(tempfile.gettempdir()) / name
     shutil.rmtree(path, ignore_errors=True)
+    error: str | None = None
     try:
-        error = _error_of(lambda: measure(config, path))
+        try:
+            measure(config, path)
+        except Interrupted:
+            raise
+        except (KvbenchError, MemoryError) as failure:  # errors as text, as Ray would wrap them with its own traceback
+            error = reason_of(failure)
+        except Exception as fault:  # ours; the other points are not to suffer from it, and the run folder comes back
+            error = f"internal error: {type(fault).__name__}: {fault}"
         return Sent(_archive(path) if path.exists() else None, error, str(path))
     finally:
         shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):  # other points of the sweep may run here
             path.parent.rmdir()
-
-
-def _error_of(act: Callable[[], object]) -> str | None:
-    """Why it could not be done; errors as text, as Ray would wrap them with its own traceback."""
-    try:
-        act()
-    except Interrupted:
-        raise
-    except (KvbenchError, MemoryError) as error:
-        return reason_of(error)
-    except Exception as error:  # a fault of ours; the other points are not to suffer from it, and the run folder comes back
-        return f"internal error: {type(error).__name__}: {error}"
-    return None
 
 
 def _archive(path: Path) -> bytes:

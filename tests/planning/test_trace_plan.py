@@ -25,7 +25,7 @@ from kvbench.reports.plan_plots import trace_plots
 from kvbench.runners.profiles import ENGINE, PROFILES
 from kvbench.runners.simulator.simulator import CacheSizes, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve
-from kvbench.workloads.trace import Prompts, Trace
+from kvbench.workloads.traces.trace import Prompts, Trace
 from tests.traces import EXCERPT, hashed, mooncake_file, read_trace, write_trace
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=list(HealthCheck))

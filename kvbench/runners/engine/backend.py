@@ -37,8 +37,9 @@ class EngineBackend:
     def __init__(self, config: EngineOptions) -> None:
         """Load the model.
 
-        Raises ``UsageError``: the model is unknown, unreadable or refused; ``RunFailed``: CUDA was asked for and is not there, or the
-        weights exceed the memory.
+        Raises:
+            UsageError: the model is unknown, unreadable or refused.
+            RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
         """
         self._config = config
         self.chunk_tokens = config.tier_chunk_tokens
@@ -71,8 +72,8 @@ class EngineBackend:
             "kv_heads": shape.kv_heads,
             "head_dim": shape.head_dim,
             "dtype": str(self._dtype).removeprefix("torch."),
-            "bytes_per_token": shape.bytes_per_token,
-            "vocab": self._model.vocab,
+            "bytes_per_token": self.bytes_per_token,
+            "vocab": self.vocab,
         }
         on_gpu = self._device.type == "cuda"
         device = {
@@ -89,7 +90,11 @@ class EngineBackend:
         return {"model": model, "device": device, "weights_seed": WEIGHT_SEED, "floors": floors}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run; ``UsageError``: it is longer than the pool or the model allows, with the sizes."""
+        """Refuse a request that could never run.
+
+        Raises:
+            UsageError: it is longer than the pool or the model allows, with the sizes.
+        """
         check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(ArmSetup("none")), self._config.shorter)
 
     def warm_up(self, prompt_tokens: int) -> None:
@@ -115,7 +120,7 @@ class EngineBackend:
         gc.freeze()  # what torch and the model left is not looked at again: a full collection takes 0.4 s, and may fall into a request
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """Refuse an arm whose pool, host tier and swap space exceed the memory there is; ``OutOfMemory``: with the sizes."""
+        """Refuse an arm whose pool, host tier and swap space exceed the memory there is; raises ``OutOfMemory`` with the sizes."""
         device = {"device pool": self._engine_config(arm).num_blocks * (arm.block_size or self.capacity.block_size)}
         host = {"host tier": arm.host_tokens or 0, "swap space": arm.swap_tokens or 0}
         places = [(self._device, device), (torch.device("cpu"), host)] if self._device.type == "cuda" else [(self._device, device | host)]
@@ -123,7 +128,7 @@ class EngineBackend:
             _require_memory(place, {name: tokens * self.bytes_per_token for name, tokens in parts.items() if tokens}, self._config.smaller)
 
     def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> EngineRunner:
-        """A cold engine; ``OutOfMemory``: pool and tier exceed the memory there is."""
+        """A cold engine; raises ``OutOfMemory`` if pool and tier exceed the memory there is."""
         with memory_errors():
             return EngineRunner(Engine(self._model, self._engine_config(arm), clock, transfer=self._make_transfer), clock)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kvbench.runners.engine.kv.prefix_cache import Hit
 from kvbench.runners.engine.scheduling.sequence import Loading, OpenStall, Sequence
+from kvbench.runs.events import EventName
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Journal:
         self.clock = clock
         self._block_bytes = block_bytes
 
-    def note(self, event: str, sequence: Sequence | None, **fields: object) -> None:
+    def note(self, event: EventName, sequence: Sequence | None, **fields: object) -> None:
         """An event now."""
         request = {} if sequence is None else {"request_id": sequence.request_id}
         self.events.append({"event": event, "step": self.counters.steps, "time_s": self.clock(), **request, **fields})
@@ -79,8 +80,8 @@ class Journal:
         self.counters.swapped_out_bytes += blocks * self._block_bytes
         self._note_copy("swap out", sequence, tokens, blocks, self.clock() - begin_s)
 
-    def loaded(self, event: str, sequence: Sequence, loading: Loading) -> None:
-        """KV is back on the device, or was given up on its way, and is moved all the same."""
+    def swapped_in(self, sequence: Sequence, loading: Loading, event: EventName = "swap in") -> None:
+        """KV is back on the device, or was on its way when the ``event`` came: it is moved all the same."""
         seconds = self.clock() - loading.begin_s
         self.counters.swapped_in_tokens += loading.tokens
         self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
@@ -93,5 +94,5 @@ class Journal:
         self.counters.copied_blocks += blocks
         self.note("copy", sequence, blocks=blocks)
 
-    def _note_copy(self, event: str, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
+    def _note_copy(self, event: EventName, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
         self.note(event, sequence, tokens=tokens, bytes=blocks * self._block_bytes, ms=seconds * 1e3)

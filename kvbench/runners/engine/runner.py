@@ -36,7 +36,11 @@ class EngineRunner(Runner):
         self._clock = clock
 
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        """See :class:`kvbench.runners.base.Runner`; ``OutOfMemory``: the machine or the device ran out while computing."""
+        """Run all requests; see :class:`kvbench.runners.base.Runner`.
+
+        Raises:
+            OutOfMemory: the machine or the device ran out while computing.
+        """
         engine = self._require_engine()
         engine.pool.peak_used, engine.scheduler.peak_running = engine.pool.used_blocks, 0
         gc.collect()  # now, rather than inside a request
@@ -78,7 +82,7 @@ class EngineRunner(Runner):
 
     def _record(self, sent: _Sent, sequence: engine_sequence.Sequence, alone: bool) -> RequestRecord:
         device, host = sequence.device_hit, sequence.host_hit
-        known = device is not None and host is not None
+        computed = None if device is None or host is None else sequence.prompt_tokens - device - host
         return RequestRecord(
             key=replace(sent.request.key, request_id=sequence.request_id),
             prompt_tokens=sequence.prompt_tokens,
@@ -86,8 +90,8 @@ class EngineRunner(Runner):
             output_tokens=sequence.output_tokens,
             cached_tokens_device=device,
             cached_tokens_host=host,
-            computed_tokens=sequence.prompt_tokens - device - host if device is not None and host is not None else None,
-            attribution="engine" if known else None,
+            computed_tokens=computed,
+            attribution=None if computed is None else "engine",
             restore_ms=sequence.restore_s * 1e3,
             compute_ms=sequence.compute_s * 1e3 if alone else None,
             scheduled_s=sent.due_s,

@@ -32,12 +32,14 @@ class SimulatorBackend:
     def __init__(self, config: SimulatorOptions) -> None:
         """Read the model's sizes and the run that rates are fitted to.
 
-        Raises ``UsageError``: the model's config cannot be used, or the run to calibrate with tells too little.
+        Raises:
+            UsageError: the model's config cannot be used, or the run to calibrate with tells too little.
         """
         self._profile = PROFILES[config.profile]
         self.chunk_tokens = config.tier_chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
         self._config = config
-        text = text_part(read_config(config.model))
+        model = read_config(config.model)
+        text = text_part(model)
         self.vocab, self.tokenizer = count_of(text, config.model, "vocab_size"), Path(config.model) / "tokenizer.json"
         says_longest = text.get("max_position_embeddings") is not None
         self._max_tokens = count_of(text, config.model, "max_position_embeddings") if says_longest else None
@@ -50,7 +52,7 @@ class SimulatorBackend:
 
     @property
     def bytes_per_token(self) -> int:
-        """KV bytes a token takes; ``UsageError``: the model's KV is of a kind that has no rule."""
+        """KV bytes a token takes; raises ``UsageError`` if the model's KV is of a kind that has no rule."""
         try:
             return kv_size(self._config.model, self._config.dtype, self._longest).bytes_per_token
         except UsageError as error:
@@ -80,7 +82,11 @@ class SimulatorBackend:
         }
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run; ``UsageError``: empty, or longer than the pool or the model allows, with the sizes."""
+        """Refuse a request that could never run.
+
+        Raises:
+            UsageError: it is empty, or longer than the pool or the model allows, with the sizes.
+        """
         self._longest = max(self._longest, prompt_tokens + output_tokens)
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         if not prompt_tokens:
@@ -118,7 +124,8 @@ class SimulatorBackend:
 def _find_rates(config: SimulatorOptions) -> tuple[Rates | None, dict[str, Any] | None]:
     """The rates of a run, given or fitted, and what the manifest says of them; ``None`` where there are none.
 
-    Raises ``UsageError``: the run to calibrate with tells no rate that an arm of this one needs.
+    Raises:
+        UsageError: the run to calibrate with tells no rate that an arm of this one needs.
     """
     given = Rates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0)
     if config.calibrate is None:

@@ -81,7 +81,11 @@ def roomy_host(footprints: Iterable[Footprint], rules: HostRules, chunk_tokens: 
 
 
 def make_simulator(profile: Profile, capacity: CacheSizes) -> PromptSimulator | DocumentSimulator:
-    """Cold; predicts requests in the order of sending, one at a time; ``UsageError``: chunks that are not blocks, or sizes below 1."""
+    """A cold simulator: predicts requests in the order in which they are sent, at concurrency 1.
+
+    Raises:
+        UsageError: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
+    """
     if profile.device is None or profile.host is None:
         return DocumentSimulator(capacity)
     return PromptSimulator(profile.device, profile.host, capacity)
@@ -111,7 +115,7 @@ class BlockSimulator:
         return self._tier is None or self._tier.exact
 
     def run(self, request: Footprint) -> TierTokens:
-        """Run one request; changes what the tiers hold; ``UsageError``: the request does not fit the pool."""
+        """Run one request; changes what the tiers hold; raises ``UsageError`` if the request does not fit the pool."""
         prompt, kv, blocks, chunks = request
         size = self.block_size
         limit = prompt - self._left_to_compute  # where a hit ends at the latest
@@ -128,7 +132,7 @@ class BlockSimulator:
 
 
 class PromptSimulator(BlockSimulator):
-    """For token ids."""
+    """A :class:`BlockSimulator` for token ids."""
 
     def __init__(self, device: DeviceRules, host: HostRules, capacity: CacheSizes) -> None:
         """Raises ``UsageError`` as :func:`make_simulator`."""
@@ -137,16 +141,48 @@ class PromptSimulator(BlockSimulator):
         self._chunks = None if capacity.host_tokens is None else Prefixes(self.chunk_tokens)
 
     def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
-        """Run one request; changes what the tiers hold; ``UsageError``: the request does not fit the pool.
+        """Run one request; changes what the tiers hold.
 
-        ``prompt``: token ids, none below 0 but :data:`UNKNOWN_OUTPUT`. ``output_tokens``: how many are generated; the last one gets no KV.
-        ``document``: not looked at. ``output``: the generated ids where they are known, for prompts that continue an earlier answer.
+        Args:
+            prompt: token ids, none below 0 but :data:`UNKNOWN_OUTPUT`.
+            output_tokens: how many are generated; the last one gets no KV.
+            document: which document it is, for profiles that know only whole documents; not looked at.
+            output: the generated ids where they are known, for prompts that continue an earlier answer.
+
+        Raises:
+            UsageError: the request does not fit the pool.
         """
         return self.run(footprint_of(prompt, output_tokens, self._blocks, self._chunks, output))
 
 
+class DocumentSimulator:
+    """The published measurement's own three rules.
+
+    Found on the device, done; found in the host tier, loaded; found nowhere, computed and kept in both.
+    """
+
+    exact = True
+
+    def __init__(self, capacity: CacheSizes) -> None:
+        self._device = DocumentCache(capacity.device_tokens)
+        self._host = None if capacity.host_tokens is None else DocumentCache(capacity.host_tokens)
+
+    def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
+        """Read one document (``None``: the prompt itself). Its size is the prompt's; the output takes no room."""
+        name, tokens = tuple(prompt) if document is None else document, len(prompt)
+        if self._device.hit(name):
+            return TierTokens(tokens, 0, 0)
+        self._device.put(name, tokens)
+        if self._host is None:
+            return TierTokens(0, 0, tokens)
+        if self._host.hit(name):
+            return TierTokens(0, tokens, 0)
+        self._host.put(name, tokens)
+        return TierTokens(0, 0, tokens)
+
+
 class DocumentCache:
-    """Room for ``capacity`` tokens of whole documents, least recently used out first. One that is larger is never kept, and evicts nothing.
+    """Room for ``capacity`` tokens of whole documents, as the published model has it. One that is larger is never kept, and evicts nothing.
 
     LRU is part of the published model, so a profile of whole documents names no other policy.
     """
@@ -174,29 +210,3 @@ class DocumentCache:
         self._kept.use([document])
         self._tokens[document] = tokens
         self.used += tokens
-
-
-class DocumentSimulator:
-    """The published measurement's own three rules.
-
-    Found on the device, done; found in the host tier, loaded; found nowhere, computed and kept in both.
-    """
-
-    exact = True
-
-    def __init__(self, capacity: CacheSizes) -> None:
-        self._device = DocumentCache(capacity.device_tokens)
-        self._host = None if capacity.host_tokens is None else DocumentCache(capacity.host_tokens)
-
-    def read(self, prompt: Sequence[int], output_tokens: int, document: Hashable = None, output: Sequence[int] | None = None) -> TierTokens:
-        """Read one document (``None``: the prompt is its name). Its size is the prompt's; the output takes no room."""
-        name, tokens = tuple(prompt) if document is None else document, len(prompt)
-        if self._device.hit(name):
-            return TierTokens(tokens, 0, 0)
-        self._device.put(name, tokens)
-        if self._host is None:
-            return TierTokens(0, 0, tokens)
-        if self._host.hit(name):
-            return TierTokens(0, tokens, 0)
-        self._host.put(name, tokens)
-        return TierTokens(0, 0, tokens)

@@ -84,25 +84,6 @@ class _Blocks:
         return keys, values
 
 
-class _Prefill:
-    """A span of several rows, and the blocks of the tokens before it, if any are."""
-
-    def __init__(self, store: KVStore, span: Span) -> None:
-        blocks = span.blocks[: ceil_div(span.start, store.block_size)]
-        self._before = _Blocks(store, blocks, span.start) if blocks else None
-        self._rows = slice(span.row, span.row + span.count)
-
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor, scaling: float) -> None:
-        """As :meth:`Decode.attend`; ``key`` and ``value`` are those of all rows, ``[kv_heads, rows, head_dim]``."""
-        own = query[:, :, self._rows], key[:, self._rows], value[:, self._rows]
-        if self._before is None:
-            attended = _causal(*own, scaling)
-        else:
-            keys, values = self._before.read(layer)
-            attended = _after_prefix(keys[0], values[0], *own, scaling)
-        output[self._rows] = attended.permute(2, 0, 1, 3)
-
-
 class Decode(Protocol):
     """Spans of one row each that attend together; made once a step."""
 
@@ -161,15 +142,16 @@ class PagedStep:
         self._slot_list = [slot for span in spans for slot in slots_of(span, store.block_size)]
         self._slots = torch.tensor(self._slot_list, device=device)
         self._slot_runs = runs(self._slot_list)
-        self._prefills = [_Prefill(store, span) for span in spans if span.count > 1]
+        self._prefills = [(span, self._before(span)) for span in spans if span.count > 1]
         single = [span for span in spans if span.count == 1]
         self._decodes = decoder(store, single) if single else []
 
     def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """Write the rows' K and V, then attend.
 
-        ``query``: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``. ``scaling``: factor on the
-        scores before the softmax.
+        Args:
+            query: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``.
+            scaling: factor on the scores before the softmax.
 
         Returns: ``[1, rows, heads, head_dim]``.
         """
@@ -177,8 +159,15 @@ class PagedStep:
         kv_heads = key.shape[1]
         grouped = query[0].view(kv_heads, -1, *query.shape[2:])  # [kv_heads, group, rows, head_dim]
         output = torch.empty(query.shape[2], *grouped.shape[:2], query.shape[3], dtype=query.dtype, device=query.device)
-        for prefill in self._prefills:
-            prefill.attend(layer, grouped, key[0], value[0], output, scaling)
+        for span, before in self._prefills:
+            rows = slice(span.row, span.row + span.count)
+            own = grouped[:, :, rows], key[0, :, rows], value[0, :, rows]
+            if before is None:
+                attended = _grouped(*own, is_causal=True, scale=scaling)
+            else:
+                keys, values = before.read(layer)
+                attended = _after_prefix(*own, keys[0], values[0], scaling)
+            output[rows] = attended.permute(2, 0, 1, 3)
         for decode in self._decodes:
             decode.attend(layer, grouped, output, scaling)
         return output.flatten(1, 2).unsqueeze(0)
@@ -192,6 +181,11 @@ class PagedStep:
             for start, end in self._slot_runs:
                 slot = self._slot_list[start]
                 pool[slot : slot + end - start] = rows[start:end]
+
+    def _before(self, span: Span) -> _Blocks | None:
+        """The blocks of the tokens before a span, if any are."""
+        blocks = span.blocks[: ceil_div(span.start, self._store.block_size)]
+        return _Blocks(self._store, blocks, span.start) if blocks else None
 
 
 def slots_of(span: Span, block_size: int) -> list[int]:
@@ -210,15 +204,10 @@ def like_lengths(spans: Iterable[Span]) -> list[list[Span]]:
     return groups
 
 
-def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-    """Causal attention of the rows among themselves, ``[kv_heads, group, rows, head_dim]``."""
-    return _grouped(query, key, value, is_causal=True, scale=scaling)
-
-
 def _after_prefix(
-    prefix_key: torch.Tensor, prefix_value: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, prefix_key: torch.Tensor, prefix_value: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Attention of rows that follow a prefix; every row sees all of the prefix and the rows up to itself."""
+    """Attention of rows ``[kv_heads, group, rows, head_dim]`` that follow a prefix: each sees all of that and the rows up to itself."""
     if query.is_cuda or not has_log_sum_exp():
         return _masked(query, torch.cat([prefix_key, key], 1), torch.cat([prefix_value, value], 1), scaling)
     before, before_lse = _flash(query, _shared(prefix_key, query), _shared(prefix_value, query), False, scaling)
@@ -232,8 +221,9 @@ def _after_prefix(
 def _masked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
     """The same in one call, the causal mask aligned to the lower right (on CUDA its kernels skip the masked half)."""
     rows, tokens = query.shape[2], key.shape[1]
-    mask = causal_lower_right(rows, tokens) if query.is_cuda else torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows)
-    return _grouped(query, key, value, attn_mask=mask, scale=scaling)
+    if query.is_cuda:
+        return _grouped(query, key, value, attn_mask=causal_lower_right(rows, tokens), scale=scaling)
+    return _grouped(query, key, value, attn_mask=torch.ones(rows, tokens, dtype=torch.bool).tril(tokens - rows), scale=scaling)
 
 
 def _grouped(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> torch.Tensor:

@@ -137,8 +137,9 @@ class Model:
 def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: bool = False) -> Model:
     """Load a Hugging Face folder, or build a named shape with seeded random weights.
 
-    Raises ``UsageError``: no such folder or shape, a folder that transformers cannot read or that lacks weights, or an architecture that is
-    refused, with the reason.
+    Raises:
+        UsageError: no such folder or shape, a folder that transformers cannot read or that lacks weights, or an architecture that is
+            refused, with the reason.
     """
     network = _build_shape(name, device, dtype) if name in SHAPES else _load_folder(name, device, dtype)
     network.eval()
@@ -178,7 +179,7 @@ def _kernel_or_sdpa(shape: KVShape, heads: int) -> tuple[Decoder, str]:
 
 
 def count_parameters(name: str) -> int:
-    """Weights of a model, from its config alone; ``UsageError``: as :func:`load_model` for the config."""
+    """Weights of a model, from its config alone; raises ``UsageError`` as :func:`load_model` for the config."""
     return sum(weight.numel() for weight in _outline(name).parameters())
 
 

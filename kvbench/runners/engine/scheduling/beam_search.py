@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import NamedTuple
 
-from kvbench.runners.engine.scheduling.beam import Beam
 from kvbench.runners.engine.scheduling.scheduler import Scheduler
-from kvbench.runners.engine.scheduling.sequence import Sequence
+from kvbench.runners.engine.scheduling.sequence import Beam, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class BeamSearch:
 
 
 class Searches:
-    """All searches that have beams and are not at their end."""
+    """The searches under way, and what a choice does to the KV of their beams."""
 
     def __init__(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler

@@ -1,4 +1,4 @@
-"""Recovery policies: what becomes of a preempted sequence's KV, and how it comes back (after the article on preemption)."""
+"""What becomes of a preempted sequence's KV, and how it comes back (after the article on preemption)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from kvbench.runners.engine.scheduling.sequence import Sequence
 
 
 class Recompute:
-    """Return every block at once; the sequence comes back with prompt and delivered tokens as one prefill. Other policies derive from it.
+    """The contract of a recovery policy, and the one that keeps nothing: a sequence comes back with all its tokens as one prefill.
 
     Full blocks stay findable until they are reused, so coming back may find part of them. Shared blocks stay with their other holders.
-
     No method changes a sequence's tokens. The next step of a sequence that comes back goes on from ``computed``; the last token of every
     sequence has no KV, so there is always one to compute. (A beam that is held has KV of all its tokens, and does not come back before it
     is given another.)
@@ -32,6 +31,5 @@ class Recompute:
         return True
 
     def forget(self, sequence: Sequence, pool: BlockPool) -> None:
-        """Give up everything of a sequence that ended or was cancelled: blocks, tail first, and what was kept."""
-        pool.release(sequence.block_table)
-        sequence.clear()
+        """Give up everything of a sequence that ended or was cancelled: blocks, and what was kept."""
+        Recompute.preempt(self, sequence, pool)

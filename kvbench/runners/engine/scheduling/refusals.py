@@ -10,9 +10,13 @@ from kvbench.runners.engine.scheduling.policies import on_demand
 
 
 def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig, shorter: str = "shorten it") -> None:
-    """Refuse what could never run, before anything is measured; ``shorter``: what to do about a request that is too long.
+    """Refuse what could never run, before anything is measured.
 
-    Raises ``UsageError``: the prompt is empty, or the request is longer than the pool or the model allows, with the sizes.
+    Args:
+        shorter: what to do about one that is too long.
+
+    Raises:
+        UsageError: the prompt is empty, or the request is longer than the pool or the model allows, with the sizes.
     """
     size = f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens"
     if not prompt_tokens:
@@ -31,13 +35,17 @@ def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, 
 
 
 def check_fork(name: str, config: EngineConfig) -> None:
-    """Refuse forks where room is reserved: the children's would not be; ``UsageError``: the allocation reserves."""
+    """Refuse forks where room is reserved: the children's would not be; raises ``UsageError`` if the allocation reserves."""
     if config.allocation is not on_demand or config.reserve_tokens is not None:
         raise UsageError(f"{name}: a reservation keeps room for one output; several samples need room taken on demand")
 
 
 def check_beams(name: str, beams: int, vocab: int) -> None:
-    """Refuse a beam search that could not fill its beams; ``UsageError``: none, or more than there are tokens to begin with."""
+    """Refuse a beam search that could not fill its beams.
+
+    Raises:
+        UsageError: there are no beams, or more than there are tokens to begin with.
+    """
     if beams < 1:
         raise UsageError(f"{name}: {beams} beams were asked for; ask for 1 or more")
     if beams > vocab:

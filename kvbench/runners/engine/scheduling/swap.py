@@ -66,7 +66,7 @@ class Swap(Recompute):
             return True
         if not sequence.loading.ticket.done():
             return False
-        self._journal.loaded("swap in", sequence, sequence.loading)
+        self._journal.swapped_in(sequence, sequence.loading)
         sequence.loading = None
         self._let_go(sequence)
         return True
@@ -81,7 +81,7 @@ class Swap(Recompute):
     def _stop_loading(self, sequence: Sequence) -> None:
         """Give the new blocks up again; what was kept is still whole."""
         assert sequence.loading is not None
-        self._journal.loaded("swap in stopped", sequence, sequence.loading)
+        self._journal.swapped_in(sequence, sequence.loading, "swap in stopped")
         self._pending.hold(PendingTransfer(sequence.loading.ticket, sequence, sequence.block_table))
         sequence.loading = None
         sequence.clear()

@@ -40,10 +40,6 @@ class Belady(Policy):
     def __contains__(self, key: Key) -> bool:
         return key in self._next
 
-    def held(self, keys: Sequence[Key]) -> list[Key]:
-        """Those of the keys that are held, in the same order; changes nothing."""
-        return [key for key in keys if key in self._next]
-
     def leading_run(self, keys: Sequence[Key]) -> int:
         """How many of the keys are held before the first one that is not; changes nothing."""
         return next((run for run, key in enumerate(keys) if key not in self._next), len(keys))

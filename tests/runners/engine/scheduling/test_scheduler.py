@@ -189,7 +189,7 @@ def test_with_nothing_running_the_queue_waits_for_the_copies_that_hold_its_block
     sequence = engine.submit("0", tokens(0, 9), 2)
     engine.step()
     engine.scheduler.preempt(sequence)
-    engine.pool._key_of.clear()  # its blocks are held by the stores alone, and cannot be found again
+    engine.pool._key_of = [b""] * 3  # its blocks are held by the stores alone, and cannot be found again
     engine.pool._block_of.clear()
     for _ in range(5):
         engine.step()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvbench.workloads.trace import Trace
+from kvbench.workloads.traces.trace import Trace
 
 Integers = npt.NDArray[np.int64]
 

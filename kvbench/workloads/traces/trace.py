@@ -11,7 +11,8 @@ from typing import overload
 
 from kvbench.errors import UsageError
 from kvbench.workloads.draws import Draws
-from kvbench.workloads.tracefile import MOST_ID, TraceFile
+from kvbench.workloads.traces.reader import MOST_ID
+from kvbench.workloads.traces.tracefile import TraceFile
 
 UNKNOWN = -1
 """The output of a request that the trace does not say."""
@@ -26,7 +27,8 @@ class Trace:
 
     ``block_tokens``: what an id stands for; ``None``: ids are tokens themselves. ``lines``: in the file. ``times_s``: on the trace's own
     clock; ``None``: it has none. ``output_tokens``: ``UNKNOWN`` where not said. ``ids``: of all requests; request ``i`` has those from
-    ``starts[i]`` to ``starts[i + 1]``. ``left_out``: requests that were larger than asked for.
+    ``starts[i]`` to ``starts[i + 1]``; a hash id below 0 is of tokens that the trace does not name. ``turns``: above 0, a request that
+    comes after the one ahead of it. ``left_out``: requests that were larger than asked for.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Trace:
     output_tokens: array[int]
     ids: array[int]
     starts: array[int]
+    turns: array[int]
     left_out: int
 
     def __len__(self) -> int:
@@ -58,7 +61,7 @@ def load_trace(file: TraceFile, limit: int | None = None, max_prompt_tokens: int
         UsageError: a line is at fault, or no request is left.
     """
     lines, prompts, outputs, starts = array("q"), array("q"), array("q"), array("q", [0])
-    times, ids = array("d"), array("i" if file.block_tokens is None else "q")
+    times, turns, ids = array("d"), array("q"), array("i" if file.block_tokens is None else "q")
     left_out = 0
     for request in islice(file, limit):
         if max_prompt_tokens is not None and request.prompt_tokens > max_prompt_tokens:
@@ -71,10 +74,15 @@ def load_trace(file: TraceFile, limit: int | None = None, max_prompt_tokens: int
             times.append(request.time_s)
         ids.extend(request.ids)
         starts.append(len(ids))
+        turns.append(request.turn)
     if not lines:
+        if not left_out:
+            raise UsageError(f"--trace {file.path}: the file holds no request")
         raise UsageError(f"--trace {file.path}: all {left_out:,} requests are above --max-prompt-tokens {max_prompt_tokens:,}; raise it")
+    if file.has_times:
+        file.check_pace(times)
     own_times = times if file.has_times else None
-    return Trace(file.path.name, file.block_tokens, lines, own_times, prompts, outputs, ids, starts, left_out)
+    return Trace(file.path.name, file.block_tokens, lines, own_times, prompts, outputs, ids, starts, turns, left_out)
 
 
 MadeBlock = Callable[[int], list[int]]

@@ -18,8 +18,7 @@ from kvbench.workloads.traces.trace import Trace
 def block_trace(trace: Trace, block_size: int) -> BlockTrace:
     """Every block of every prompt that the trace names, the last and perhaps not full one included.
 
-    Raises:
-        UsageError: a hash id does not stand for whole blocks.
+    Raises ``UsageError``: a hash id does not stand for whole blocks.
     """
     if trace.block_tokens is not None:
         return BlockTrace.of(_parts(trace, block_size, whole=False))
@@ -31,11 +30,7 @@ def block_trace(trace: Trace, block_size: int) -> BlockTrace:
 def footprints(trace: Trace, outputs: Sequence[int], block_size: int, chunk_tokens: int) -> Iterator[Footprint]:
     """What each request does to the tiers. What its answer fills has keys that no later prompt has: a trace does not say what was answered.
 
-    Args:
-        outputs: tokens of each answer.
-
-    Raises:
-        UsageError: a hash id does not stand for whole blocks.
+    ``outputs``: tokens of each answer. Raises ``UsageError``: a hash id does not stand for whole blocks.
     """
     if trace.block_tokens is None:
         blocks, chunks = Prefixes(block_size), Prefixes(chunk_tokens)

@@ -37,9 +37,8 @@ class EngineBackend:
     def __init__(self, config: EngineOptions) -> None:
         """Load the model.
 
-        Raises:
-            UsageError: the model is unknown, unreadable or refused.
-            RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
+        Raises ``UsageError``: the model is unknown, unreadable or refused; ``RunFailed``: CUDA was asked for and is not there, or the
+        weights exceed the memory.
         """
         self._config = config
         self.chunk_tokens = config.tier_chunk_tokens
@@ -90,11 +89,7 @@ class EngineBackend:
         return {"model": model, "device": device, "weights_seed": WEIGHT_SEED, "floors": floors}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that could never run; ``UsageError``: it is longer than the pool or the model allows, with the sizes."""
         check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(ArmSetup("none")), self._config.shorter)
 
     def warm_up(self, prompt_tokens: int) -> None:

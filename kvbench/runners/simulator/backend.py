@@ -32,8 +32,7 @@ class SimulatorBackend:
     def __init__(self, config: SimulatorOptions) -> None:
         """Read the model's sizes and the run that rates are fitted to.
 
-        Raises:
-            UsageError: the model's config cannot be used, or the run to calibrate with tells too little.
+        Raises ``UsageError``: the model's config cannot be used, or the run to calibrate with tells too little.
         """
         self._profile = PROFILES[config.profile]
         self.chunk_tokens = config.tier_chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
@@ -82,11 +81,7 @@ class SimulatorBackend:
         }
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is empty, or longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that could never run; ``UsageError``: empty, or longer than the pool or the model allows, with the sizes."""
         self._longest = max(self._longest, prompt_tokens + output_tokens)
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         if not prompt_tokens:
@@ -124,8 +119,7 @@ class SimulatorBackend:
 def _find_rates(config: SimulatorOptions) -> tuple[Rates | None, dict[str, Any] | None]:
     """The rates of a run, given or fitted, and what the manifest says of them; ``None`` where there are none.
 
-    Raises:
-        UsageError: the run to calibrate with tells no rate that an arm of this one needs.
+    Raises ``UsageError``: the run to calibrate with tells no rate that an arm of this one needs.
     """
     given = Rates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0)
     if config.calibrate is None:

@@ -59,11 +59,7 @@ class Predictor:
         has as many :data:`~kvbench.runners.simulator.simulator.UNKNOWN_OUTPUT` instead, so that equal prompts have equal answers. Output
         tokens take no time, nor does a first token without rates: where a pause may let another request go first, the order is an estimate.
 
-        Args:
-            start_s: of the pass, on the virtual clock.
-
-        Raises:
-            UsageError: a request does not fit the pool.
+        ``start_s``: of the pass, on the virtual clock. Raises ``UsageError``: a request does not fit the pool.
         """
         clock = VirtualClock(start_s)
         queue = SendQueue(source, ClosedLoop(1) if isinstance(pace, ClosedLoop) else pace, clock)

@@ -83,8 +83,7 @@ def roomy_host(footprints: Iterable[Footprint], rules: HostRules, chunk_tokens: 
 def make_simulator(profile: Profile, capacity: CacheSizes) -> PromptSimulator | DocumentSimulator:
     """A cold simulator: predicts requests in the order in which they are sent, at concurrency 1.
 
-    Raises:
-        UsageError: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
+    Raises ``UsageError``: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
     """
     if profile.device is None or profile.host is None:
         return DocumentSimulator(capacity)
@@ -149,8 +148,7 @@ class PromptSimulator(BlockSimulator):
             document: which document it is, for profiles that know only whole documents; not looked at.
             output: the generated ids where they are known, for prompts that continue an earlier answer.
 
-        Raises:
-            UsageError: the request does not fit the pool.
+        Raises ``UsageError``: the request does not fit the pool.
         """
         return self.run(footprint_of(prompt, output_tokens, self._blocks, self._chunks, output))
 

@@ -45,8 +45,7 @@ class KVStore:
 
         On CUDA the host side is pinned; where both sides are RAM, all is in huge pages.
 
-        Raises:
-            MemoryError: there is not enough.
+        Raises ``MemoryError``: there is not enough.
         """
         self.shape, self.num_blocks, self.block_size = shape, num_blocks, block_size
         self.block_bytes = block_size * shape.bytes_per_token

@@ -149,9 +149,8 @@ class PagedStep:
     def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """Write the rows' K and V, then attend.
 
-        Args:
-            query: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``.
-            scaling: factor on the scores before the softmax.
+        ``query``: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``. ``scaling``: factor on the
+        scores before the softmax.
 
         Returns: ``[1, rows, heads, head_dim]``.
         """

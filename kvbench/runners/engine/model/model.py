@@ -137,9 +137,8 @@ class Model:
 def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: bool = False) -> Model:
     """Load a Hugging Face folder, or build a named shape with seeded random weights.
 
-    Raises:
-        UsageError: no such folder or shape, a folder that transformers cannot read or that lacks weights, or an architecture that is
-            refused, with the reason.
+    Raises ``UsageError``: no such folder or shape, a folder that transformers cannot read or that lacks weights, or an architecture that is
+    refused, with the reason.
     """
     network = _build_shape(name, device, dtype) if name in SHAPES else _load_folder(name, device, dtype)
     network.eval()

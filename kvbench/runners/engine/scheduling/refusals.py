@@ -12,11 +12,8 @@ from kvbench.runners.engine.scheduling.policies import on_demand
 def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig, shorter: str = "shorten it") -> None:
     """Refuse what could never run, before anything is measured.
 
-    Args:
-        shorter: what to do about one that is too long.
-
-    Raises:
-        UsageError: the prompt is empty, or the request is longer than the pool or the model allows, with the sizes.
+    ``shorter``: what to do about one that is too long. Raises ``UsageError``: the prompt is empty, or the request is longer than the pool
+    or the model allows, with the sizes.
     """
     size = f"{name}: {prompt_tokens:,} prompt and {max_tokens:,} output tokens"
     if not prompt_tokens:
@@ -43,8 +40,7 @@ def check_fork(name: str, config: EngineConfig) -> None:
 def check_beams(name: str, beams: int, vocab: int) -> None:
     """Refuse a beam search that could not fill its beams.
 
-    Raises:
-        UsageError: there are no beams, or more than there are tokens to begin with.
+    Raises ``UsageError``: there are no beams, or more than there are tokens to begin with.
     """
     if beams < 1:
         raise UsageError(f"{name}: {beams} beams were asked for; ask for 1 or more")

@@ -162,7 +162,7 @@ class PagedStep:
             rows = slice(span.row, span.row + span.count)
             own = grouped[:, :, rows], key[0, :, rows], value[0, :, rows]
             if before is None:
-                attended = _grouped(*own, is_causal=True, scale=scaling)
+                attended = _causal(*own, scaling)
             else:
                 keys, values = before.read(layer)
                 attended = _after_prefix(*own, keys[0], values[0], scaling)
@@ -201,6 +201,11 @@ def like_lengths(spans: Iterable[Span]) -> list[list[Span]]:
         else:
             groups.append([span])
     return groups
+
+
+def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    """Causal attention of the rows among themselves, ``[kv_heads, group, rows, head_dim]``."""
+    return _grouped(query, key, value, is_causal=True, scale=scaling)
 
 
 def _after_prefix(

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperCommand
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
+from kvbench.cli.commands import OutputFile, build_command, option
 from kvbench.errors import ThresholdFailed, Untrusted, UsageError
 
 if TYPE_CHECKING:
     from kvbench.comparison.compare import Comparison
-
-EXAMPLE = "kvbench compare baseline.json runs/new --strict"
-
-
-def build() -> TyperCommand:
-    """The command."""
-    return build_command(compare, "compare", EXAMPLE)
 
 
 def compare(
@@ -29,37 +22,31 @@ def compare(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="Run folder (or such a file) that is held against it.")],
     min_effect: Annotated[
         str,
-        typer.Option("--min-effect", metavar="SHARE", show_default=False, rich_help_panel="Verdict",
-                     help="Least change that counts; its whole interval must lie beyond. [default: 5%]"),
+        option("Verdict", "--min-effect", metavar="SHARE",
+               help="Least change that counts; its whole interval must lie beyond. [default: 5%]"),
     ] = "5%",
     fail_on: Annotated[
         list[str] | None,
-        typer.Option("--fail-on", metavar="RULE", show_default=False, rich_help_panel="Verdict",
-                     help="Threshold, as 'ttft_p50[cpu,repeat] > +10%' (change) or 'speedup_p50[cpu,repeat] < 5' (limit). "
-                     "Repeatable. [default: none]"),
+        option("Verdict", "--fail-on", metavar="RULE",
+               help="Threshold, as 'ttft_p50[cpu,repeat] > +10%' (change) or 'speedup_p50[cpu,repeat] < 5' (limit). "
+               "Repeatable. [default: none]"),
     ] = None,
     strict: Annotated[
-        bool,
-        typer.Option("--strict", rich_help_panel="Verdict",
-                     help="Fail too where something cannot be said, as with too few samples. [default: off]"),
+        bool, option("Verdict", "--strict", help="Fail too where something cannot be said, as with too few samples. [default: off]")
     ] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="FIELD", show_default=False, rich_help_panel="Verdict",
-                     help="Field of model, workload or capacity that may differ; status: compare runs not to be trusted. "
-                     "Repeatable. [default: none]"),
+        option("Verdict", "--allow", metavar="FIELD",
+               help="Field of model, workload or capacity that may differ; status: compare runs not to be trusted. "
+               "Repeatable. [default: none]"),
     ] = None,
     format: Annotated[
         Literal["terminal", "markdown", "json", "github", "junit"],
-        typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output",
-                     help="terminal, markdown, json, github (appended to the job summary $GITHUB_STEP_SUMMARY names) or junit (XML). "
-                     "[default: terminal]"),
+        option("Output", "--format", metavar="NAME",
+               help="terminal, markdown, json, github (appended to the job summary $GITHUB_STEP_SUMMARY names) or junit (XML). "
+               "[default: terminal]"),
     ] = "terminal",
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
-                     help="Write to a file instead, in place of what it holds. [default: stdout]"),
-    ] = None,
+    file: OutputFile = None,
 ) -> None:  # fmt: skip
     """Compare a run with a base: times, and which hits were lost.
 
@@ -78,7 +65,7 @@ def compare(
         _to_github(comparison, file)
     else:
         render = {"terminal": report.to_terminal, "markdown": report.to_markdown, "json": to_json, "junit": junit.render}[format]
-        _write(render(comparison), file)
+        output.write(render(comparison), file)
     if comparison.untrusted:
         raise Untrusted(f"{report.headline(comparison)[:-1]}; measure again, or compare all the same: --allow {analysis.STATUS}")
     if comparison.regressions or comparison.failed_rules:
@@ -101,21 +88,17 @@ def _share(text: str) -> float:
     return value
 
 
-def _write(text: str, file: Path | None) -> None:
-    if file is None:
-        output.write(text)
-    else:
-        output.save(text, file)
-
-
 def _to_github(comparison: Comparison, file: Path | None) -> None:
     """Append to the job summary where the environment names one, as other steps may have written there; else as any format."""
     from kvbench.reports import github
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if file is not None or not summary:
-        _write(github.render(comparison), file)
+        output.write(github.render(comparison), file)
         return
     path = Path(summary)
     held = path.stat().st_size if path.exists() else 0
     output.append(github.render(comparison, github.LIMIT - held), path)
+
+
+build = partial(build_command, compare, "kvbench compare baseline.json runs/new --strict")

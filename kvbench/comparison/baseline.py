@@ -14,8 +14,7 @@ import pandas as pd
 from pydantic import ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
-from kvbench.analysis.latency import timed
-from kvbench.analysis.statistics import Statistics, statistics
+from kvbench.analysis.statistics import Statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import ExperimentView
@@ -26,6 +25,8 @@ from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
+_NONE = Statistics(n=0)
+_NONE = Statistics(n=0)
 _GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
 
 _Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -61,6 +62,9 @@ class Cell:
     repeats: tuple[Repeat, ...]
     requests: Tokens | None
     tier: bool = True
+    tpot_ms: Statistics = _NONE
+    itl_ms: Statistics = _NONE
+    e2el_ms: Statistics = _NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +145,23 @@ def _cells(views: Sequence[ExperimentView], exact: bool) -> Iterator[Cell]:
                 if lines and (arm, index) in table:
                     rows = table[arm, index]
                     finished[number] = rows[rows["repeat"].isin(lines)]
-                    repeats += [_repeat(number, repeat, own, lines[repeat]) for repeat, own in finished[number].groupby("repeat")]
+                    by_repeat = finished[number].groupby("repeat")
+                    repeats += [_repeat(number, repeat, PassRequests(own, lines[repeat], view.slo)) for repeat, own in by_repeat]
             if not finished:
                 continue
             tokens = {number: _requests(requests) for number, requests in finished.items()}
             if exact:
                 _refuse_other_tokens(f"{arm}, {labels[index]}", {views[number].path: found for number, found in tokens.items()})
             seconds = [wall for view in views if (wall := view.pass_seconds(arm, index)) is not None]
+            every = PassRequests(pd.concat(list(finished.values())), {})
             yield Cell(
                 arm=arm,
                 pass_label=labels[index],
                 pass_index=index,
-                ttft_ms=statistics(pd.concat([timed(requests)["ttft_ms"] for requests in finished.values()])),
+                ttft_ms=every.ttft,
+                tpot_ms=every.tpot,
+                itl_ms=every.itl,
+                e2el_ms=every.e2el,
                 pass_s=median(seconds) if seconds else None,
                 repeats=tuple(repeats),
                 requests=_same(list(tokens.values())),
@@ -179,8 +188,7 @@ def _same(tokens: Sequence[Tokens | None]) -> Tokens | None:
     return first if first is not None and all(other is not None and np.array_equal(first, other) for other in tokens[1:]) else None
 
 
-def _repeat(run: int, repeat: Any, rows: pd.DataFrame, line: Mapping[str, Any]) -> Repeat:
-    one = PassRequests(rows, line)
+def _repeat(run: int, repeat: Any, one: PassRequests) -> Repeat:
     kept: dict[str, Any] = {metric.repeat: metric.measure(one) for metric in metrics().values() if metric.repeat and metric.measure}
     return Repeat(
         repeat=int(repeat), n=one.ttft.n, min=one.ttft.min, max=one.ttft.max, prompt=total(one.answered["prompt"]), **kept, run=run,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.pass_rows import PassRow
@@ -28,6 +28,7 @@ class FragmentationReading(AtOnceReading):
     """What the slots of the pool were, and how many requests ran at once."""
 
     keys = ("fragmentation",)
+    row_types: ClassVar[Mapping[str, type]] = {"fragmentation": metrics.FragmentationRow}
     plots_first = True
 
     def rows(self, view: RunView) -> Rows:

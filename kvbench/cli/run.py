@@ -81,7 +81,7 @@ def run(
     The default reads ten documents three times (first, again in order, in reverse), with and without a cpu tier. Their KV is 2.3
     times what the device pool holds, so what reading again costs shows what the tier is worth.
 
-    Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 measured and not to be trusted, 130 interrupted.
+    Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 invalid measurement, 130 interrupted.
     """
     command: list[str] = ctx.obj["command"]
     words = _sweep_words(given, sweep or [])
@@ -174,4 +174,4 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
 
 def _end_untrusted(reasons: Iterable[str]) -> None:
     if found := list(dict.fromkeys(reasons)):
-        raise Untrusted(f"measured, and not to be trusted: {'; '.join(found)}")
+        raise Untrusted(f"invalid measurement: {'; '.join(found)}")

@@ -17,7 +17,7 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def render(comparison: Comparison) -> str:
-    """One suite: a regression is a failure, too few samples are skipped, a run that is not to be trusted is an error."""
+    """One suite: a regression is a failure, too few samples and unsteady times are skipped, a run that is not to be trusted is an error."""
     cases = list(_cases(comparison))
     count = {name: sum(case.find(name) is not None for case in cases) for name in ("failure", "error", "skipped")}
     counts = {"tests": len(cases), "failures": count["failure"], "errors": count["error"], "skipped": count["skipped"]}
@@ -32,6 +32,8 @@ def render(comparison: Comparison) -> str:
 def _cases(comparison: Comparison) -> Iterator[ElementTree.Element]:
     for reason in comparison.untrusted:
         yield _case("run", "is to be trusted", "error", reason)
+    for words in comparison.unsteady:
+        yield _case("run", "has steady times", "skipped", words)
     for line in comparison.lines:
         yield _of_line(line)
     for arm, label in comparison.missing:

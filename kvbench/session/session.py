@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from kvbench.config.run import RunConfig
@@ -26,6 +27,9 @@ from kvbench.session.watcher import Watcher
 from kvbench.workloads.arrivals import at_rate
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
+
+MOST_AUTO_S = 120
+"""Seconds that the repeats of ``--repeats auto`` may take together, unless the first takes longer by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ def _measure(
 ) -> None:
     """The loop: every repeat, arm and pass, each arm from a cold runner."""
     clock = Clock()
-    for repeat in range(config.repeats):
+    for repeat in _repeats(config, folder, watcher):
         if backend.nonce is not None and repeat > 0:  # the servers know the documents of the repeat before
             workload = _make_workload(config, backend, repeat)
         for arm in rotated(arms, repeat):
@@ -132,6 +136,18 @@ def _measure(
                     folder.append_pass(_run_pass(runner, source, pace, prediction, folder, watcher))
             finally:
                 runner.close()
+
+
+def _repeats(config: RunConfig, folder: RunFolder, watcher: Watcher) -> Iterator[int]:
+    """The repeats; of ``auto`` as many of the planned ones as take :data:`MOST_AUTO_S`, judged by the first. The manifest is told."""
+    count, began = config.planned_repeats, monotonic()
+    yield 0
+    fit = max(1, int(MOST_AUTO_S // (monotonic() - began)))
+    if config.repeats == "auto" and fit < count:
+        folder.update(config=folder.manifest["config"] | {"repeats": fit})
+        watcher.note(f"{fit} of {count} repeats, as more would take above {MOST_AUTO_S} s (--repeats {count})")
+        count = fit
+    yield from range(1, count)
 
 
 def _pace(config: RunConfig, pass_: Pass, count: int) -> Pace:
@@ -195,7 +211,7 @@ def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Wa
     watcher.note("warming up")
     backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
     answers = workload.describe().get("answers") or [len(pass_.doc_ids) for pass_ in workload.passes]
-    watcher.started(config.repeats * len(arms) * sum(answers))
+    watcher.started(config.planned_repeats * len(arms) * sum(answers))
     return workload, arms
 
 

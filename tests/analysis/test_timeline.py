@@ -155,7 +155,7 @@ def test_a_request_that_failed_before_its_first_token_is_one_phase() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Path:
     out = tmp_path_factory.mktemp("timeline") / "run"
-    assert main(["run", "pressure", "--model", str(small_model), *SIZES, "--quiet", "--out", str(out)]) == 0
+    assert main(["run", "pressure", "--model", str(small_model), *SIZES, "--repeats", "1", "--quiet", "--out", str(out)]) == 0
     return out
 
 

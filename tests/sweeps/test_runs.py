@@ -280,7 +280,7 @@ def test_a_point_that_is_not_to_be_trusted_is_measured_once_and_ends_with_4_each
     for _ in range(2):
         assert sweep(tmp_path / "out", "reuse=0,1") == 4
         captured = capsys.readouterr()
-        assert captured.err.splitlines()[-1] == "kvbench: error: measured, and not to be trusted: reuse=0: made so"
+        assert captured.err.splitlines()[-1] == "kvbench: error: invalid measurement: reuse=0: made so"
         assert "- reuse=0: made so" in captured.out
     assert "reuse=0 (1 of 2): measured before, and kept" in captured.err
     assert [read_run(tmp_path / "out" / f"reuse-{value}").manifest["status"] for value in (0, 1)] == ["invalid", "complete"]

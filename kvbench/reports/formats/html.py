@@ -23,7 +23,7 @@ def render(run: RunReport) -> str:
     drawn = [(part.page_heading or part.heading, _table(part.table)) for part in parts if part.table and part.on_page]
     lines = [line for part in parts if part.kind is Kind.LINES for line in part.lines]
     by_kind = {kind.name.lower(): next((part for part in parts if part.kind is kind), None) for kind in _PLACED}
-    placed = {"tables": drawn, "lines": lines, "sections": by_kind}
+    placed = {"tables": drawn, "lines": lines, "sections": by_kind, "alarm": run.summary.verdict.words is not None}
     return _page("page.html.jinja", title=run.summary.title, plots=run.plots, origin=origin_of(run.view), **placed)
 
 

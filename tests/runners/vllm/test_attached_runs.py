@@ -54,7 +54,7 @@ def test_a_pool_alone_is_measured_request_by_request_and_as_foreseen(tmp_path: P
     run = read_run(tmp_path / "run")
     assert tokens(run, "none") == {"sequential": (0, 0), "repeat": (0, 0), "reverse": (1568, 0)}
     assert {line["attribution"] for line in run.requests} == {"counters"}
-    assert "tokens by tier of 12 of 12 requests\nare as foreseen" in capsys.readouterr().out
+    assert "tokens by tier of 12 of 12 requests\nare as predicted" in capsys.readouterr().out
 
 
 def test_a_tier_is_told_from_the_pool_by_the_counters(tmp_path: Path, capsys: Captured) -> None:

@@ -21,7 +21,7 @@ import gc
 import json
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -114,8 +114,15 @@ class RunFolder:
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:
     """Replace a file in one step, so that a reader never sees half of one."""
     new = path.with_name(f"{path.name}.new")
-    new.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    new.replace(path)
+    new.unlink(missing_ok=True)  # a link there would be followed
+    try:
+        with new.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def read_sweep(path: Path) -> Sweep:
         if found["format"] != FORMAT:
             raise UsageError(f"{file}: format is {found['format']!r}, this kvbench reads {FORMAT!r}")
         points = tuple(
-            Point(item["value"], str(item["folder"]), {**found["common"], **item["own"]}, item["error"]) for item in found["points"]
+            Point(item["value"], _name(item["folder"]), {**found["common"], **item["own"]}, item["error"]) for item in found["points"]
         )
         return Sweep(str(found["key"]), points, tuple(found["command"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -162,6 +162,13 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(shown(item) for item in value)
     return ABSENT if value is None else str(value)
+
+
+def _name(folder: Any) -> str:
+    """The name of a point's folder; ``ValueError`` for anything that is no name right below the sweep's."""
+    if not isinstance(folder, str) or folder in ("", ".", "..") or any(sign in folder for sign in "/\\\0"):
+        raise ValueError(f"{folder!r} is no name of a folder")
+    return folder
 
 
 def _status(folder: Path) -> str | None:
@@ -218,6 +225,9 @@ def _differences(found: Sweep, asked: Sweep) -> Iterator[str]:
         yield f"{found.key}: {' '.join(map(shown, values[0]))} there, {' '.join(map(shown, values[1]))} here"
         return
     told: set[str] = set()
+    for before, now in zip(found.points, asked.points, strict=True):
+        if before.folder != now.folder:
+            yield f"folder {before.folder!r} there, {now.folder!r} here"
     for before, now in zip(found.points, asked.points, strict=True):
         for name, old, new in differing_options([before.config, now.config]):
             if name not in told:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kvbench.errors import UsageError
-from kvbench.runs.run_folder import replace_json
+from kvbench.runs.run_folder import new_folder, replace_json, writing
 from kvbench.runs.version import __version__
 
 FORMAT = "kvbench.sweep/1"
@@ -96,13 +96,14 @@ class SweepFolder:
             found = read_sweep(path)
             _check_same(path, found, sweep)
             folder = cls(path, replace(found, points=tuple(replace(point, error=None) for point in found.points)))
-            replace_json(path / FILE, folder.sweep.to_json())
+            folder._keep()
             try:
                 yield folder
             finally:
-                if not any(item.is_dir() for item in path.iterdir()):
-                    (path / FILE).unlink()
-                    path.rmdir()
+                with suppress(OSError):  # somebody removed it
+                    if not any(item.is_dir() for item in path.iterdir()):
+                        (path / FILE).unlink()
+                        path.rmdir()
 
     def run_folder(self, point: Point) -> Path:
         """Where the point's run is, or will be."""
@@ -120,13 +121,18 @@ class SweepFolder:
         number = 1
         while (kept := left.with_name(f"{left.name}.interrupted-{number}")).exists():
             number += 1
-        return left.rename(kept)
+        with writing(self.path):
+            return left.rename(kept)
 
     def failed(self, point: Point, reason: str) -> None:
         """Keep why a point could not be done."""
         points = tuple(replace(item, error=reason) if item.folder == point.folder else item for item in self.sweep.points)
         self.sweep = replace(self.sweep, points=points)
-        replace_json(self.path / FILE, self.sweep.to_json())
+        self._keep()
+
+    def _keep(self) -> None:
+        with writing(self.path):
+            replace_json(self.path / FILE, self.sweep.to_json())
 
 
 def is_sweep(path: Path) -> bool:
@@ -181,14 +187,9 @@ def _status(folder: Path) -> str | None:
 
 def _make(path: Path, sweep: Sweep) -> None:
     """Make the folder, if there is none."""
-    try:
-        path.mkdir(parents=True)
-        replace_json(path / FILE, sweep.to_json())
-    except FileExistsError:
-        if not is_sweep(path):
-            raise UsageError(f"--out {path}: exists already, and is not the folder of a sweep; name a new folder") from None
-    except OSError as error:
-        raise UsageError(f"--out {path}: cannot be written ({error.strerror}); name a folder you may write to") from None
+    if not is_sweep(path):
+        with new_folder(path, "exists already, and is not the folder of a sweep; name a new folder"):
+            replace_json(path / FILE, sweep.to_json())
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from kvbench.cli import output
 from kvbench.cli.commands import LazyCommand
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
 from kvbench.runs.version import __version__
@@ -42,6 +43,7 @@ class Group(TyperGroup):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are one line on stderr; ``KVBENCH_DEBUG=1`` adds the traceback."""
+    output.hold_standard_files()
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _group().main(args, prog_name="kvbench", standalone_mode=False, obj={"command": ["kvbench", *args]})
@@ -51,10 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("KVBENCH_DEBUG"):
             traceback.print_exc()
         message, code = _explain(error)
-        print("kvbench: error:", " ".join(message.split()), file=sys.stderr)
+        if isinstance(error, OSError):
+            output.drop_stdout()
+        output.say(f"error: {message}")
         return code
     if code == Interrupted.exit_code:  # typer turns Ctrl-C into this code, and says nothing
-        print("kvbench: error: interrupted", file=sys.stderr)
+        output.say("error: interrupted")
     return code if isinstance(code, int) else 0
 
 
@@ -94,5 +98,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return f"{error.name} is not installed, and the engine needs it; pip install 'kvbench[engine]'", RunFailed.exit_code
     if isinstance(error, MemoryError):
         return "out of memory; lower --kv-tokens, --host-tokens or --docs, or use a smaller model", RunFailed.exit_code
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'output'}: {error.strerror}", RunFailed.exit_code
     message = f"internal error: {type(error).__name__}: {error}; set KVBENCH_DEBUG=1 for the traceback and please report it"
     return message, RunFailed.exit_code

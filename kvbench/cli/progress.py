@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from statistics import median
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kvbench.drawing.clean import one_line
 from kvbench.runs.records import RequestRecord
 from kvbench.session.watcher import Watcher
 
 
 def watcher(quiet: bool) -> Watcher:
     """A progress bar where somebody can see one: not with ``--quiet``, and not where stderr is no terminal."""
-    return Watcher() if quiet or not sys.stderr.isatty() else ProgressBar(Console(stderr=True))
+    return Watcher() if quiet or sys.stderr is None or not sys.stderr.isatty() else ProgressBar(Console(stderr=True))
 
 
 class ProgressBar(Watcher):
@@ -22,7 +24,7 @@ class ProgressBar(Watcher):
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[p50]}"),
@@ -39,7 +41,7 @@ class ProgressBar(Watcher):
 
     def note(self, text: str) -> None:
         """Show the text in place of arm and pass."""
-        self._draw(description=text, p50="")
+        self._draw(description=one_line(text), p50="")
 
     def started(self, requests: int) -> None:
         """Start counting to the number of requests."""
@@ -62,10 +64,12 @@ class ProgressBar(Watcher):
 
     def ended(self) -> None:
         """Take the bar away."""
-        self._progress.stop()
+        with suppress(OSError):
+            self._progress.stop()
 
     def _draw(self, **fields: str) -> None:
         self._progress.update(self._task, **fields)  # type: ignore[arg-type]
-        if not self._progress.live.is_started:
-            self._progress.start()
-        self._progress.refresh()
+        with suppress(OSError):  # a terminal that is gone ends no run
+            if not self._progress.live.is_started:
+                self._progress.start()
+            self._progress.refresh()

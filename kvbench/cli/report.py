@@ -114,7 +114,8 @@ def report(
         one = _of_one(run, chosen.is_page, per_document, per_repeat, objective)
         _save_plots(one, plots)
         text = chosen.render(one)
-    output.write(text, file)
+    read = run_dirs or csv or []
+    output.write(text, file, read, f"kvbench report {'' if run_dirs else '--csv '}{read[0]} -o FILE writes a file")
 
 
 def _objective(text: str | None) -> Slo | None:

@@ -103,7 +103,7 @@ def run(
     from kvbench.summary.summary import summarise
 
     summary = summarise(read_run(finished.path), per_document)
-    output.write(to_json(summary) if as_json else terminal.render(summary))
+    output.write(to_json(summary) if as_json else terminal.render(summary), instead=_where(finished.path))
     _end_untrusted([*finished.reasons, *summary.reasons])
 
 
@@ -125,7 +125,7 @@ def _run_sweep(planned: Planned, out: Path | None, ray: str | None, quiet: bool,
 
     def tell(line: str) -> None:
         if not quiet:
-            typer.echo(f"kvbench: {line}", err=True)
+            output.say(line)
 
     parent = out or session.default_folder(planned.configs[0])
     with terminable(), SweepFolder.opened(parent, planned.sweep) as folder:
@@ -165,11 +165,15 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
     from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
-    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)))
+    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)), instead=_where(parent))
     if failed := list(told(side)):
         count = f"{len(failed)} of {len(side.runs)} points could not be done"
         raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")
     _end_untrusted(side.reasons)
+
+
+def _where(path: Path) -> str:
+    return f"what was measured is in {path} (kvbench report {path})"
 
 
 def _end_untrusted(reasons: Iterable[str]) -> None:

@@ -31,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kvbench.analysis.request_table import FIELDS
 from kvbench.comparison.baseline import Baseline, Cell, reduce
+from kvbench.drawing.clean import clean_json
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import reading_of
 from kvbench.runs.json_schema import document, schema_of
@@ -67,7 +68,8 @@ def write_baseline(base: Baseline) -> str:
     """The text of the file: a line a cell, so that a repository's diff shows which one changed."""
     line = {name: getattr(base, name) for name in ("runs", *_FACTS, "reasons", "unsteady")}
     whole = {"format": FORMAT, **line, "cells": [_cell_to_json(cell) for cell in base.cells]}
-    return json.dumps(whole, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace('{"arm"', '\n{"arm"') + "\n"
+    text = json.dumps(whole, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return clean_json(text).replace('{"arm"', '\n{"arm"') + "\n"
 
 
 def _cell_to_json(cell: Cell) -> dict[str, Any]:

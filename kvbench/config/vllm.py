@@ -33,7 +33,9 @@ class StartOptions(Settings):
     vllm_arg: Annotated[tuple[str, ...], ARGUMENT] = Field(
         (), description="One more argument of the server, its value after an equals sign. Repeatable."
     )
-    env: Annotated[tuple[str, ...], VARIABLE] = Field((), description="One variable of the servers' environment. Repeatable.")
+    env: Annotated[tuple[str, ...], VARIABLE] = Field(
+        (), description="One variable of the servers' environment; kept masked unless named like OMP_* or VLLM_*. Repeatable."
+    )
     startup_timeout: Annotated[float, SECONDS] = Field(600, gt=0, le=86_400, description="How long a server may take to be ready.")
     disk: Annotated[Path | None, VLLM] = Field(None, description="Folder for the files of the disk tier; they are removed with the server.")
     redis: Annotated[str | None, REDIS] = Field(None, description="Server of the redis tier.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -72,7 +72,10 @@ def _run_controls(
         reasons = _check(path)
     except (Exception, KeyboardInterrupt) as error:
         why = str(error) or "interrupted"
-        set_status(path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"])
+        with suppress(RunFailed, UsageError):
+            set_status(
+                path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"]
+            )
         if isinstance(error, KvbenchError):
             raise type(error)(f"the controls were not finished: {why}; the run itself was, in {path} (kvbench report {path})") from None
         raise
@@ -101,12 +104,18 @@ def _run_once(
             raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
         except KvbenchError as error:
             raise _stopped(folder, error, str(error)) from None
+        except OSError as error:  # as where the disk of something else is full
+            why = f"{error.filename or 'a file or connection'}: {error.strerror or error}"
+            raise _stopped(folder, RunFailed(why), why) from None
         except Exception as error:  # a fault of ours; what was measured is kept all the same
             _stopped(folder, RunFailed(), f"internal error: {type(error).__name__}: {error}")
             raise
         finally:
             watcher.ended()
-        folder.finish("invalid" if reasons else "complete", reasons)
+        try:
+            folder.finish("invalid" if reasons else "complete", reasons)
+        except RunFailed as error:
+            raise _stopped(folder, error, str(error)) from None
     return Finished(path, reasons), backend
 
 
@@ -250,13 +259,15 @@ def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchErro
     """Close a run that did not come to its end; returns the error to raise, which names the folder if it holds anything."""
     if not _measured(folder.path) and not any(folder.path.glob("*.log")):
         folder.close()
-        shutil.rmtree(folder.path)
+        shutil.rmtree(folder.path, ignore_errors=True)
         return error
-    folder.finish("interrupted", [reason])
+    with suppress(RunFailed):  # the same disk; the error to raise is the first one
+        folder.finish("interrupted", [reason])
     if not _measured(folder.path):
         return type(error)(f"{error}; the servers' logs are in {folder.path}")
     return type(error)(f"{error}; what was measured is in {folder.path} (kvbench report {folder.path})")
 
 
 def _measured(path: Path) -> bool:
-    return (path / "requests.jsonl").stat().st_size > 0
+    file = path / "requests.jsonl"
+    return file.exists() and file.stat().st_size > 0

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from kvbench.drawing.clean import clean
 from kvbench.drawing.layout import HTML
 from kvbench.reports.formats.format import ReportFormat, RunReport, RunsReport
 from kvbench.reports.sections import Kind, own_sections, sections
@@ -57,8 +58,7 @@ def _page(template: str, **values: Any) -> str:
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    text = templates.get_template(template).render(**values)
-    return text.encode("utf-8", "replace").decode("utf-8") + "\n"  # names of files may hold what is no letter
+    return clean(templates.get_template(template).render(**values)) + "\n"
 
 
 def _table(text: str) -> Markup:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kvbench.config.secrets import mask_command, mask_value
+from kvbench.config.secrets import mask_command, mask_variable
 from kvbench.errors import UsageError
 from kvbench.runners.vllm.installation import Installation
 from kvbench.runners.vllm.options import ServerOptions
@@ -69,17 +69,17 @@ class Launch:
     environment: Mapping[str, str]
 
     def describe(self) -> dict[str, Any]:
-        """``command`` as a list, ``environment`` as set for it, and ``inherited``: what else can matter; secrets are ``***``."""
+        """``command`` as a list, ``environment`` as set for it, and ``inherited``: what else can matter; ``***``: what may be secret."""
         inherited = {name: value for name, value in os.environ.items() if _INHERITED.match(name) and name not in self.environment}
         return {
             "command": mask_command(self.command),
-            "environment": {name: mask_value(name, value) for name, value in sorted(self.environment.items())},
-            "inherited": {name: mask_value(name, value) for name, value in sorted(inherited.items())},
+            "environment": {name: mask_variable(name, value) for name, value in sorted(self.environment.items())},
+            "inherited": {name: mask_variable(name, value) for name, value in sorted(inherited.items())},
         }
 
     def shell_line(self) -> str:
-        """The launch as a line for a shell; secrets are ``***``."""
-        environment = [f"{name}={shlex.quote(mask_value(name, value))}" for name, value in self.environment.items()]
+        """The launch as a line for a shell; what may be secret is ``***``."""
+        environment = [f"{name}={shlex.quote(mask_variable(name, value))}" for name, value in self.environment.items()]
         return " ".join([*environment, shlex.join(mask_command(self.command))])
 
 

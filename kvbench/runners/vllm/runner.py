@@ -34,6 +34,7 @@ class VllmRunner:
         described: dict[str, Any],
         servers: ArmServers | None,
         owned: ExitStack | None = None,
+        has_second: bool = False,
     ) -> None:
         """Take over a server that is ready.
 
@@ -43,10 +44,11 @@ class VllmRunner:
             described: for the manifest.
             servers: which tell why they are dead, or their tier does not work; ``None``: the server is not ours.
             owned: closed with the runner.
+            has_second: whether what the tier evicts is kept behind it.
         """
         self._client, self._quiesce, self._has_tier = client, quiesce, has_tier
         self._described, self._servers = described, servers
-        self._passes = 0
+        self._passes, self._has_second = 0, has_second
         self._owned = owned or ExitStack()
 
     def describe(self) -> dict[str, Any]:
@@ -153,8 +155,11 @@ class VllmRunner:
         return reason
 
     def _faults(self, host: int | None) -> list[str]:
-        """What did not settle; and, once there was something to give, what the logs say of a tier that gave nothing."""
-        silent = self._has_tier and self._passes > 0 and host == 0
+        """What did not settle; and, once there was something to give, what the logs say of a tier that gave nothing.
+
+        Unless it is too small to: its server complains then, too, and that is what was asked for.
+        """
+        silent = self._has_tier and self._passes > 0 and host == 0 and (self._has_second or not self._quiesce.overflows)
         self._passes += 1
         trouble = self._servers.tier_trouble() if silent and self._servers is not None else None
         return self._quiesce.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.cli.main import main
+from kvbench.runners.servers.counters import Scrape
 from kvbench.runners.vllm import warmup
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runs.run_folder import Run, read_run
@@ -63,7 +64,12 @@ def test_reading_counters_and_awaiting_stores_is_no_part_of_the_pass(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = Quiesce.read
-    monkeypatch.setattr(Quiesce, "read", lambda quiesce: time.sleep(0.1) or read(quiesce))
+
+    def slowly(quiesce: Quiesce) -> Scrape:
+        time.sleep(0.1)
+        return read(quiesce)
+
+    monkeypatch.setattr(Quiesce, "read", slowly)
     assert attach(tmp_path / "run", {"none": POOL}) == 0
     run = read_run(tmp_path / "run")
     for line in run.passes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -21,6 +21,16 @@ URL, HEADER = replace(VLLM, metavar="ARM=URL", basic=True), replace(VLLM, metava
 
 STARTED = ("startup_timeout", "vllm_python", "vllm_arg", "env", "kv_tokens", "block_size", "host_gib", "host_tokens", "dtype")
 """Options of servers that kvbench starts itself."""
+
+
+def prefix_cache_off(arguments: Iterable[str]) -> str | None:
+    """The argument of vLLM that turns its prefix cache off, the last one for or against it; ``None`` where it stays on."""
+    found = None
+    for argument in arguments:
+        name = argument.replace("_", "-")
+        if name in ("--enable-prefix-caching", "--no-enable-prefix-caching"):
+            found = argument if name.startswith("--no-") else None
+    return found
 
 
 class StartOptions(Settings):

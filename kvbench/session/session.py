@@ -187,18 +187,18 @@ def _run_pass(
         pass_index=key.pass_index,
         requests=len(records),
         failed=sum(record.error is not None for record in records),
-        wall_s=_wall_s(records),
+        wall_s=_wall_s(records, totals.quiesce_s),
         totals=totals,
         prediction=prediction,
     )
 
 
-def _wall_s(records: Sequence[RequestRecord]) -> float | None:
-    """First send to last token; ``None`` where no request has a last token."""
-    if all(record.last_token_s is None for record in records):
+def _wall_s(records: Sequence[RequestRecord], quiesce_s: float | None) -> float | None:
+    """First send to last token, without what the runner took for itself; ``None`` where that, or every last token, is unknown."""
+    if quiesce_s is None or all(record.last_token_s is None for record in records):
         return None
     first = min(record.scheduled_s if record.sent_s is None else record.sent_s for record in records)  # never sent: when it was to be
-    return max(record.last_token_s or record.end_s for record in records) - first
+    return max(record.last_token_s or record.end_s for record in records) - first - quiesce_s
 
 
 def rotated(arms: Sequence[ArmSetup], repeat: int) -> list[ArmSetup]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from kvbench.config.vllm import VllmOptions
+from kvbench.config.vllm import VllmOptions, prefix_cache_off
 from kvbench.errors import OutOfMemory, RunFailed, UsageError
 from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.http.admin_api import open_client
@@ -63,8 +63,11 @@ class VllmBackend:
         self.capacity = self._find_capacity()
 
     def profile(self, arm: str) -> str | None:
-        """The profile ``vllm`` for the versions it was read from, models that keep every token, and the arms it describes."""
-        known = self._facts.full_attention and KIND.is_known(self._installation.vllm)
+        """The profile ``vllm`` for the versions it was read from, models that keep every token, and the arms it describes.
+
+        None for servers whose prefix cache is turned off.
+        """
+        known = not prefix_cache_off(self._config.vllm_arg) and self._facts.full_attention and KIND.is_known(self._installation.vllm)
         if arm == "cpu":
             known &= (self._installation.lmcache or "").startswith(f"{KNOWN_LMCACHE}.")
         return "vllm" if known and arm in ("none", "cpu") else None
@@ -134,7 +137,7 @@ class VllmBackend:
             chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
             quiesce = Quiesce(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
             described = {"command": servers.describe(), "cache_salt": salt}
-            return VllmRunner(client, quiesce, arm.tier != "none", described, servers, stack.pop_all())
+            return VllmRunner(client, quiesce, arm.tier != "none", described, servers, stack.pop_all(), TIERS[arm.tier].second)
 
     def close(self) -> None:
         """Stop the server that told the capacity, if no arm took it."""

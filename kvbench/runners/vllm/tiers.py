@@ -96,6 +96,7 @@ class Tier:
         device: what it needs to run on; ``None``: anything.
         vllm: adds vLLM's arguments and environment.
         server: the arguments of the LMCache server that runs beside vLLM; ``None``: there is none.
+        second: whether what host memory evicts is kept behind it.
     """
 
     describes: str
@@ -103,6 +104,7 @@ class Tier:
     device: str | None
     vllm: Callable[[ServerOptions, Ports], Launch]
     server: Callable[[ServerOptions], Launch] | None
+    second: bool = False
 
 
 def host_gib_for(working_set_bytes: int, chunk_bytes: int = 0) -> float:
@@ -236,8 +238,8 @@ TIERS = MappingProxyType(
         "none": Tier("the device pool only", False, None, lambda _, __: NOTHING, None),
         "cpu": Tier("LMCache in host memory, multi-process mode", True, None, _multi_process, lambda _: NOTHING),
         "lmcache-inproc": Tier("LMCache in host memory, inside the vLLM process", True, None, _in_process, None),
-        "disk": Tier("LMCache in host memory, then a folder", True, None, _multi_process, _with_disk),
-        "redis": Tier("LMCache in host memory, then a Redis server", True, None, _multi_process, _with_redis),
+        "disk": Tier("LMCache in host memory, then a folder", True, None, _multi_process, _with_disk, True),
+        "redis": Tier("LMCache in host memory, then a Redis server", True, None, _multi_process, _with_redis, True),
         "native": Tier("vLLM's own offloading to host memory", False, "cuda", _native, None),
     }
 )

@@ -26,7 +26,6 @@ from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
 _NONE = Statistics(n=0)
-_NONE = Statistics(n=0)
 _GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
 
 _Count = Annotated[int, Field(ge=0, le=2**53)]

@@ -5,7 +5,7 @@ KvbenchError
 ├── RunFailed         1    it could not be done
 │   └── OutOfMemory   1    the machine or the device has too little memory
 ├── ThresholdFailed   3    a threshold or a comparison failed
-├── Untrusted         4    measured, and not to be trusted
+├── Untrusted         4    invalid measurement
 └── Interrupted     130    stopped by the user; what was measured is on disk
 """
 

@@ -1,4 +1,5 @@
-"""Noise: how much a figure differs where nothing changed; all kinds of it are computed here.
+"""Noise: how much a figure differs where nothing changed, between runs and between repeats; :mod:`kvbench.analysis.run_noise` has that
+within one run.
 
 Of :class:`Noise`: the samples are repeats, not requests: requests of one repeat share the machine's mood of that minute, so a thousand of
 them say no more about another run than one repeat does. With three repeats a figure's own spread is mostly luck, so its variance is drawn
@@ -171,23 +172,6 @@ def spread(values: Sequence[float] | npt.NDArray[np.float64]) -> float | None:
 def of_pass(requests: pd.DataFrame) -> float | None:
     """How much a pass of an arm differs from itself: the spread of its repeats' p50; ``None``: one repeat."""
     return spread(timed(requests).groupby("repeat")["ttft_ms"].median().to_numpy(np.float64))
-
-
-def of_first_read(baseline: pd.DataFrame) -> tuple[float | None, str | None]:
-    """How much the same work differs by itself on the baseline arm, and where that comes from: ``repeats``, ``passes`` or nowhere.
-
-    With repeats: the spread of its p50 in pass 0. With one: the first pass that computed everything, and the next one that computed as
-    many tokens again, |second ÷ first − 1|.
-    """
-    known = timed(baseline)
-    first = known[known["pass_index"] == 0]
-    if first["repeat"].nunique() >= 2:
-        return of_pass(first), "repeats"
-    passes = [rows for _, rows in known.groupby("pass_index") if ((rows["device"] == 0) & (rows["host"] == 0)).all()]
-    for second in passes[1:]:
-        if len(second) == len(passes[0]) and second["computed"].sum() == passes[0]["computed"].sum():
-            return float(abs(second["ttft_ms"].median() / passes[0]["ttft_ms"].median() - 1)), "passes"
-    return None, None
 
 
 def of_difference(columns: npt.NDArray[np.float64]) -> float | None:

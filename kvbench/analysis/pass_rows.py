@@ -103,7 +103,7 @@ def pass_rows(view: RunView, outliers: Mapping[tuple[str, int], int], added: Mea
                 host_hit_rate=tokens.hit_rate(tokens.host),
                 repeats_agree=tokens.same,
                 foreseen=foreseen(requests, finished, tokens),
-                noise=noise.of_pass(requests),
+                noise=noise.of_pass(requests[requests["repeat"].isin(finished)] if finished else requests),
                 outliers=outliers.get((arm, index), 0),
                 **load.of_pass(requests, lines, view.slo),
                 metrics=added(requests, lines),

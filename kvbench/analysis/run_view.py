@@ -10,12 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.prediction import Agreement, compare, with_prediction
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import RunInfo
 from kvbench.config.slo import Slo, parse_slo
 from kvbench.errors import UsageError
-from kvbench.runs.calibration import calibrate, describe_fit
+from kvbench.runs.calibration import calibrate, describe_fit, why_unknown
 from kvbench.runs.rates import Rates
 from kvbench.runs.run_folder import Run, read_events, read_usage
 
@@ -53,6 +54,11 @@ class RunView(ABC):
     def rows(self) -> Rows:
         """The rows of the run's experiment."""
 
+    @property
+    @abstractmethod
+    def noise(self) -> KnownNoise | None:
+        """The largest noise known of the run; ``None``: nothing in it tells any."""
+
     def has_tier(self, arm: str) -> bool:
         """Whether the arm has a tier beside the device pool, be it one of size zero or of unknown size."""
         return self.judges_tiers and arm != "none"
@@ -76,17 +82,28 @@ class RunView(ABC):
         """The lines of an arm's finished passes, or of one of them, a line a repeat."""
         return [line for line in self.passes if line["arm"] == arm and pass_index in (None, line["pass_index"])]
 
-    @cached_property
+    @property
     def rates(self) -> Mapping[str, Any] | None:
         """The rates of predicted times: a simulated run's own; of a measured one, what its requests tell. ``None``: there are none."""
+        return self._rates[0]
+
+    @property
+    def no_prediction(self) -> str | None:
+        """Why some or all TTFTs of a measured run are not predicted; ``None``: nothing is missing."""
+        return self._rates[1]
+
+    @cached_property
+    def _rates(self) -> tuple[Mapping[str, Any] | None, str | None]:
         if not self.judges_tiers:
-            return None
+            return None, None
         if self.info.simulated:
-            return self.info.rates
+            return self.info.rates, None
         try:
-            return describe_fit(self.run, calibrate(self.run))
-        except UsageError:  # it tells none
-            return None
+            rates = describe_fit(self.run, calibrate(self.run))
+        except UsageError as error:  # it tells none
+            return None, str(error).removeprefix(f"{self.path}: tells no rates: ").partition("; ")[0]
+        missing = [why_unknown(self.run, name) for name in ("prefill", "restore") if rates[name] is None]
+        return rates, "; ".join(missing) or None
 
     @cached_property
     def frame(self) -> pd.DataFrame:

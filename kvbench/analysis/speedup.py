@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.latency import timed
-from kvbench.analysis.noise import of_first_read
 from kvbench.analysis.statistics import Interval, between_pairs, between_repeats
 
 MOST_PAIRS = 2000
@@ -69,7 +69,7 @@ def _interval(statistic: Any, pairs: pd.DataFrame) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class FirstRead:
-    """What the first read costs on an arm: its p50 in pass 0 ÷ the baseline's, − 1; ``noise`` beside it is a share of a p50 too."""
+    """What the first read costs on an arm: its p50 in pass 0 ÷ the baseline's, − 1. ``noise``: the largest of the run, and its kind."""
 
     arm: str
     cost: float
@@ -77,12 +77,11 @@ class FirstRead:
     noise_of: str | None
 
 
-def first_read(frame: pd.DataFrame, baseline: str, arm: str) -> FirstRead | None:
+def first_read(frame: pd.DataFrame, baseline: str, arm: str, noise: KnownNoise | None) -> FirstRead | None:
     """The first-read cost of an arm; ``None`` where either arm has no timed request in pass 0."""
     first = timed(frame)
     first = first[first["pass_index"] == 0]
     base, own = (first[first["arm"] == name]["ttft_ms"].median() for name in (baseline, arm))
     if not base > 0 or not own > 0:
         return None
-    value, of = of_first_read(frame[frame["arm"] == baseline])
-    return FirstRead(arm, float(own / base - 1), value, of)
+    return FirstRead(arm, float(own / base - 1), None if noise is None else noise.share, None if noise is None else noise.of)

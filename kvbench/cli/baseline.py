@@ -45,16 +45,15 @@ def baseline(
     base = reduce(*runs)
     if not base.cells:
         raise UsageError(f"{base.source}: no pass was finished ({base.status}), so there is nothing to compare with; run it again")
-    output.write(write_baseline(base), file)
+    output.write(write_baseline(base), file, run_dirs)
     repeats = min(len(cell.repeats) for cell in base.cells)
     simulated = any((run.manifest.get("config") or {}).get("runner") == "simulator" for run in runs)  # a prediction has no repeats
     if base.runs == 1 and repeats < 2 and not simulated:
-        typer.echo(f"kvbench: warning: {repeats} repeat of a pass: only tokens can be compared with it; --repeats 3 gives times", err=True)
+        output.say(f"warning: {repeats} repeat of a pass: only tokens can be compared with it; --repeats 3 gives times")
     if 1 < base.runs < ENOUGH_RUNS:
-        typer.echo(
-            f"kvbench: warning: {base.runs} runs do not tell how much runs differ, so only tokens can be compared with them; "
-            f"give one, or {ENOUGH_RUNS} or more",
-            err=True,
+        output.say(
+            f"warning: {base.runs} runs do not tell how much runs differ, so only tokens can be compared with them; "
+            f"give one, or {ENOUGH_RUNS} or more"
         )
 
 

@@ -47,3 +47,11 @@ def of_report(text: str) -> str:
     for pattern, code in _RULES:
         text = pattern.sub(lambda found, code=code: painted(found[0], code), text)  # type: ignore[misc]
     return text
+
+
+def of_line(line: str, stream: TextIO) -> str:
+    """A line for stderr, its first words in colour if it tells of an error or a warning."""
+    head = re.match(r"kvbench: (error|warning):", line)
+    if head is None or not shown_on(stream):
+        return line
+    return painted(head[0], RED if head[1] == "error" else YELLOW) + line[head.end() :]

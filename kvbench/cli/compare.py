@@ -67,7 +67,7 @@ def compare(
         _to_github(comparison, file)
     else:
         render = {"terminal": report.to_terminal, "markdown": report.to_markdown, "json": to_json, "junit": junit.render}[format]
-        output.write(render(comparison), file, format == "terminal")
+        output.write(render(comparison), file, (base, new), report=format == "terminal")
     if comparison.untrusted:
         raise Untrusted(f"{report.headline(comparison)[:-1]}; measure again, or compare all the same: --allow {analysis.STATUS}")
     if comparison.regressions or comparison.failed_rules:
@@ -76,7 +76,7 @@ def compare(
         remark = "; ".join(comparison.unsaid)
         if strict:
             raise ThresholdFailed(f"--strict: {remark}")
-        typer.echo(f"kvbench: warning: {remark}", err=True)
+        output.say(f"warning: {remark}")
 
 
 def _share(text: str) -> float:

@@ -6,12 +6,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from kvbench.cli import colour
+from kvbench.cli import colour, output
 from kvbench.cli.commands import LazyCommand
 from kvbench.drawing.width import WIDEST, of_terminal
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
@@ -31,8 +31,20 @@ COMMANDS = (
 _ENGINE_PACKAGES = frozenset({"torch", "transformers", "tokenizers", "safetensors"})
 
 
+class Group(TyperGroup):
+    """The commands. That no help was asked for is ``False``: to convert ``None``, typer imports half of pydantic, and looks for plugins."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The option ``--help`` of the group itself."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are one line on stderr; ``KVBENCH_DEBUG=1`` adds the traceback."""
+    output.hold_standard_files()
     colour.choose("auto")
     args = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -44,21 +56,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("KVBENCH_DEBUG"):
             traceback.print_exc()
         message, code = _explain(error)
-        _complain(message)
+        if isinstance(error, OSError):
+            output.drop_stdout()
+        output.say(f"error: {message}")
         return code
     if code == Interrupted.exit_code:  # typer turns Ctrl-C into this code, and says nothing
-        _complain("interrupted")
+        output.say("error: interrupted")
     return code if isinstance(code, int) else 0
-
-
-def _complain(message: str) -> None:
-    head = "kvbench: error:"
-    print(colour.painted(head, colour.RED) if colour.shown_on(sys.stderr) else head, " ".join(message.split()), file=sys.stderr)
 
 
 def _group() -> TyperGroup:
     context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
     app = typer.Typer(
+        cls=Group,
         rich_markup_mode=None,
         no_args_is_help=False,
         context_settings=context,
@@ -69,6 +79,9 @@ def _group() -> TyperGroup:
     group = typer.main.get_command(app)
     if not isinstance(group, TyperGroup):
         raise TypeError("kvbench is a group of commands")
+    for option in group.params:  # those of completion: to convert None costs what Group tells
+        if getattr(option, "is_flag", False) and option.default is None:
+            option.default = False
     group.commands.update({str(command.name): command for command in COMMANDS})
     return group
 
@@ -101,5 +114,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return f"{error.name} is not installed, and the engine needs it; pip install 'kvbench[engine]'", RunFailed.exit_code
     if isinstance(error, MemoryError):
         return "out of memory; lower --kv-tokens, --host-tokens or --docs, or use a smaller model", RunFailed.exit_code
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'output'}: {error.strerror}", RunFailed.exit_code
     message = f"internal error: {type(error).__name__}: {error}; set KVBENCH_DEBUG=1 for the traceback and please report it"
     return message, RunFailed.exit_code

@@ -40,7 +40,7 @@ def plan(
     config = load(PlanConfig, "kvbench plan", config_file, read_file(config_file), given)
     kind = "json" if as_json else format
     text = _of_documents(config, kind, plots) if config.trace is None else _of_trace(config, kind, plots)
-    output.write(text, file, kind == "terminal")
+    output.write(text, file, (path for path in (config_file, config.trace) if path is not None), report=kind == "terminal")
 
 
 def _of_documents(config: PlanConfig, kind: str, plots: Path | None) -> str:

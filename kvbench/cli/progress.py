@@ -11,7 +11,8 @@ from contextlib import suppress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kvbench.cli import colour
+from kvbench.cli import colour, output
+from kvbench.drawing.clean import one_line
 from kvbench.runners.base import LOG_IS
 from kvbench.runs.records import RequestRecord
 from kvbench.session.watcher import Watcher
@@ -22,7 +23,7 @@ EVERY_S = 30.0
 
 def watcher(quiet: bool) -> Watcher:
     """A bar in a terminal, lines where stderr is none, nothing with ``--quiet``."""
-    if quiet:
+    if quiet or sys.stderr is None:
         return Watcher()
     return ProgressBar(Console(stderr=True, no_color=not colour.shown_on(sys.stderr))) if sys.stderr.isatty() else ProgressLines()
 
@@ -65,7 +66,7 @@ class ProgressBar(Watcher):
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
@@ -82,7 +83,7 @@ class ProgressBar(Watcher):
 
     def note(self, text: str) -> None:
         """Show the text in place of arm and pass."""
-        self._draw(description=text.partition(LOG_IS)[0], figures="")
+        self._draw(description=one_line(text.partition(LOG_IS)[0]), figures="")
 
     def started(self, requests: int) -> None:
         """Start counting to the number of requests."""
@@ -102,13 +103,15 @@ class ProgressBar(Watcher):
 
     def ended(self) -> None:
         """Take the bar away."""
-        self._progress.stop()
+        with suppress(OSError):
+            self._progress.stop()
 
     def _draw(self, **fields: str) -> None:
         self._progress.update(self._task, **fields)  # type: ignore[arg-type]
-        if not self._progress.live.is_started:
-            self._progress.start()
-        self._progress.refresh()
+        with suppress(OSError):  # a terminal that is gone ends no run
+            if not self._progress.live.is_started:
+                self._progress.start()
+            self._progress.refresh()
 
 
 class ProgressLines(Watcher):
@@ -131,7 +134,7 @@ class ProgressLines(Watcher):
         """Say where the log of a server is; anything else is said if it takes long."""
         self._doing, self._since, self._where = text.partition(LOG_IS)[0], time.monotonic(), ""
         if LOG_IS in text:
-            _say(text)
+            output.say(text)
         self._watch()
 
     def started(self, requests: int) -> None:
@@ -141,7 +144,7 @@ class ProgressLines(Watcher):
     def pass_started(self, arm: str, repeat: int, pass_name: str) -> None:
         """Say where the run is; the figures begin anew."""
         self._where, self._pass = _where(arm, repeat, pass_name), PassSoFar()
-        _say(f"{self._where}: {self._counted()}")
+        output.say(f"{self._where}: {self._counted()}")
         self._watch()
 
     def request_ended(self, record: RequestRecord) -> None:
@@ -165,9 +168,9 @@ class ProgressLines(Watcher):
     def _tell(self) -> None:
         while not self._over.wait(self._every_s):
             if self._where:
-                _say(f"{self._where}: {self._counted()}, {self._pass.p50()}, {self._pass.rate()}")
+                output.say(f"{self._where}: {self._counted()}, {self._pass.p50()}, {self._pass.rate()}")
             else:
-                _say(f"{self._doing}: {_duration(time.monotonic() - self._since)} so far")
+                output.say(f"{self._doing}: {_duration(time.monotonic() - self._since)} so far")
 
     def _counted(self) -> str:
         """``12 of 60 requests done, about 40 s left``."""
@@ -176,11 +179,6 @@ class ProgressLines(Watcher):
             each_s = (time.monotonic() - self._begun) / self._done
             left = f", about {_duration(each_s * (self._total - self._done))} left"
         return f"{self._done:,} of {self._total:,} requests done{left}"
-
-
-def _say(line: str) -> None:
-    with suppress(OSError):  # nobody reads it any more, which is no reason to end a run
-        print(f"kvbench: {line}", file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

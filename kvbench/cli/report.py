@@ -116,7 +116,9 @@ def report(
         one = _of_one(run, chosen.is_page, per_document, per_repeat, objective)
         _save_plots(one, plots)
         text = chosen.render(one)
-    output.write(text, file, format == "terminal")
+    read = run_dirs or csv or []
+    instead = f"kvbench report {'' if run_dirs else '--csv '}{read[0]} -o FILE writes a file"
+    output.write(text, file, read, instead, report=format == "terminal")
 
 
 def _objective(text: str | None) -> Slo | None:

@@ -82,7 +82,7 @@ def run(
     The default reads ten documents three times (first, again in order, in reverse), with and without a cpu tier. Their KV is 2.3
     times what the device pool holds, so what reading again costs shows what the tier is worth.
 
-    Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 measured and not to be trusted, 130 interrupted.
+    Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 invalid measurement, 130 interrupted.
     """
     command: list[str] = ctx.obj["command"]
     output.require_writable(file)
@@ -105,7 +105,7 @@ def run(
     from kvbench.summary.summary import summarise
 
     summary = summarise(read_run(finished.path), per_document)
-    output.write(to_json(summary) if as_json else terminal.render(summary), file, not as_json)
+    output.write(to_json(summary) if as_json else terminal.render(summary), file, (finished.path,), _where(finished.path), not as_json)
     _end_untrusted([*finished.reasons, *summary.reasons])
 
 
@@ -127,7 +127,7 @@ def _run_sweep(planned: Planned, out: Path | None, ray: str | None, quiet: bool,
 
     def tell(line: str) -> None:
         if not quiet:
-            typer.echo(f"kvbench: {line}", err=True)
+            output.say(line)
 
     parent = out or session.default_folder(planned.configs[0])
     with terminable(), SweepFolder.opened(parent, planned.sweep) as folder:
@@ -167,13 +167,17 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool, file: Path | No
     from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
-    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)), file, not as_json)
+    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)), file, (), _where(parent), not as_json)
     if failed := list(told(side)):
         count = f"{len(failed)} of {len(side.runs)} points could not be done"
         raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")
     _end_untrusted(side.reasons)
 
 
+def _where(path: Path) -> str:
+    return f"what was measured is in {path} (kvbench report {path})"
+
+
 def _end_untrusted(reasons: Iterable[str]) -> None:
     if found := list(dict.fromkeys(reasons)):
-        raise Untrusted(f"measured, and not to be trusted: {'; '.join(found)}")
+        raise Untrusted(f"invalid measurement: {'; '.join(found)}")

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from kvbench.cli import output
 from kvbench.cli.commands import OutputFile, build_command, terminable
 from kvbench.cli.options import with_options
@@ -44,7 +42,7 @@ def serve(file: OutputFile = None, **given: Any) -> None:
     folder = _log_folder(config.logs)
     try:
         servers = ArmServers(config.tier, options, installation, folder, port=config.port)
-        typer.echo(f"kvbench: starting vLLM for arm {config.tier}{LOG_IS}{', '.join(map(str, servers.logs))}", err=True)
+        output.say(f"starting vLLM for arm {config.tier}{LOG_IS}{', '.join(map(str, servers.logs))}")
         with terminable(), servers:
             output.write(_describe(servers, folder), file)
             while True:

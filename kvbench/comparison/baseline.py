@@ -18,13 +18,13 @@ from kvbench.analysis.statistics import Statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import ExperimentView
+from kvbench.experiments.verdict import unsteady
 from kvbench.metrics.metric import PassRequests, total
 from kvbench.metrics.registry import metrics, of_repeat
 from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
-_NONE = Statistics(n=0)
 _NONE = Statistics(n=0)
 _GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
 
@@ -70,7 +70,8 @@ class Cell:
 class Baseline:
     """What a comparison knows of one side, each field of the type that it must have in a file, which people edit and merge.
 
-    ``source`` is where it was read from; the rest as :mod:`kvbench.comparison.baseline_file` says.
+    ``source`` is where it was read from; ``unsteady``: that a run's times are, and where; the rest as
+    :mod:`kvbench.comparison.baseline_file` says.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
@@ -86,6 +87,7 @@ class Baseline:
     software: dict[str, Any]
     cells: tuple[Cell, ...]
     runs: Annotated[int, Field(ge=1)] = 1
+    unsteady: tuple[str, ...] = ()
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -117,6 +119,7 @@ def reduce(run: Run, *more: Run) -> Baseline:
         software=identity.software(run.manifest),
         cells=tuple(_cells(views, exact)),
         runs=len(views),
+        unsteady=tuple(words for view in views if (words := unsteady(view.noise)) is not None),
     )
 
 

@@ -4,6 +4,7 @@ Format ``kvbench.baseline/2``, one JSON object:
 
 ``format``, ``runs``    how many runs it was made from
 ``kvbench``, ``created``, ``status``, ``reasons``   of these runs: the newest date, the gravest status, all reasons
+``unsteady``    of each run whose times are, a sentence; none in files that were written before there were any
 ``subject``, ``machine``, ``software``    what was measured, where, and by which versions (:mod:`kvbench.comparison.identity`)
 ``exact``       whether requests ran one at a time, so that tokens by tier must come out the same
 ``cells``       a list, one object an arm and pass: ``arm``, ``pass``, ``pass_index``, ``ttft_ms`` (statistics over all repeats),
@@ -30,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kvbench.analysis.request_table import FIELDS
 from kvbench.comparison.baseline import Baseline, Cell, reduce
+from kvbench.drawing.clean import clean_json
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import reading_of
 from kvbench.runs.json_schema import document, schema_of
@@ -59,14 +61,15 @@ def read_side(side: Side) -> Baseline:
     if isinstance(side, Run):
         return reduce(side)
     path = Path(side)
-    return reduce(read_run(path, FIELDS)) if path.is_dir() else _read_file(path)
+    return reduce(read_run(path, (*FIELDS, "output_tokens"))) if path.is_dir() else _read_file(path)
 
 
 def write_baseline(base: Baseline) -> str:
     """The text of the file: a line a cell, so that a repository's diff shows which one changed."""
-    line = {name: getattr(base, name) for name in ("runs", *_FACTS)}
-    whole = {"format": FORMAT, **line, "reasons": list(base.reasons), "cells": [_cell_to_json(cell) for cell in base.cells]}
-    return json.dumps(whole, separators=(",", ":"), ensure_ascii=False, allow_nan=False).replace('{"arm"', '\n{"arm"') + "\n"
+    line = {name: getattr(base, name) for name in ("runs", *_FACTS, "reasons", "unsteady")}
+    whole = {"format": FORMAT, **line, "cells": [_cell_to_json(cell) for cell in base.cells]}
+    text = json.dumps(whole, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return clean_json(text).replace('{"arm"', '\n{"arm"') + "\n"
 
 
 def _cell_to_json(cell: Cell) -> dict[str, Any]:

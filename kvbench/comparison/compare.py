@@ -89,6 +89,12 @@ class Comparison:
         return tuple(outcome for outcome in self.outcomes if outcome.failed and outcome.ignored is None)
 
     @property
+    def unsteady(self) -> tuple[str, ...]:
+        """Sentences on each side whose times are unsteady."""
+        sides = ("base", self.base), ("new run", self.new)
+        return tuple(f"The {name} has {words[0].lower()}{words[1:]}" for name, side in sides for words in side.unsteady)
+
+    @property
     def unsaid(self) -> tuple[str, ...]:
         """What could not be said, in words: too few samples, unknown figures, unfinished passes."""
         few, unknown = (
@@ -128,6 +134,7 @@ class Comparison:
             "unsaid": list(self.unsaid),
             "notes": list(self.notes),
             "untrusted": list(self.untrusted),
+            "unsteady": list(self.unsteady),
         }
 
 

@@ -24,7 +24,11 @@ class RunConfig(CommonOptions):
 
     experiment: Annotated[str, BASIC] = Field("cyclic", description="Experiment to run.")
     runner: Annotated[str, BASIC] = Field("engine", description="Who runs the requests: engine, vllm; simulator predicts them.")
-    repeats: Annotated[int, BASIC] = Field(1, ge=1, le=1000, description="Whole runs; the order of the arms rotates by repeat.")
+    repeats: Annotated[Annotated[int, Field(ge=1, le=1000)] | Auto, BASIC] = Field(
+        "auto",
+        description="Whole runs; the order of the arms rotates by repeat; auto: 1; where all requests are there at once, 3, or as many "
+        "as take less than two minutes.",
+    )
     concurrency: Annotated[int, BASIC_TIMES] = Field(
         1,
         ge=1,
@@ -57,6 +61,16 @@ class RunConfig(CommonOptions):
     def arms(self) -> tuple[str, ...]:
         """Names of the arms, the baseline first."""
         raise NotImplementedError
+
+    @property
+    def auto_repeats(self) -> int:
+        """Repeats of ``auto``, if they take less than two minutes."""
+        return 1
+
+    @property
+    def planned_repeats(self) -> int:
+        """Repeats; those of ``auto`` may become fewer when the first was measured."""
+        return given_or(self.repeats, self.auto_repeats)
 
     @property
     def arm_option(self) -> str:
@@ -163,6 +177,11 @@ class RunConfig(CommonOptions):
     def attached(self) -> bool:
         """Whether the run drives servers that were there before it."""
         return False
+
+    def resolved(self) -> dict[str, object]:
+        """What the manifest keeps; the planned number of repeats."""
+        values = super().resolved()
+        return values | ({"repeats": self.planned_repeats} if "repeats" in values else {})
 
     def not_applicable(self) -> dict[str, str]:
         """Fields that mean nothing in this run, with the reason."""

@@ -13,7 +13,15 @@ _WORD = r"(?:^|[_.-])(?:header|(?:api)?key|token|secret|password|passwd|passphra
 _SECRET, _SECRET_AT_END = (f"(?i){_WORD}{end}" for end in ("(?:$|[_.-])", "$"))  # compiled by re when first used: help masks nothing
 _CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
 _LOGIN = r"(?<=://)[^/]+(?=@)"  # up to the last @: a password may hold one, or a space
-_MASKED = rf'(?:^|=|: ){re.escape(MASK)}$|://{re.escape(MASK)}@|"{re.escape(MASK)}"'
+_MASKED = rf'(?:^|[=;]|: ){re.escape(MASK)}(?:$|;)|://{re.escape(MASK)}@|"{re.escape(MASK)}"'
+
+_HARMLESS = (
+    r"(?i)^(?:(?:OMP|GOMP|KMP|MKL|OPENBLAS|CUDA|NCCL|TORCH|PYTORCH|TRITON|VLLM|LMCACHE|HF)_\w*|LD_PRELOAD|LD_LIBRARY_PATH"
+    r"|PYTHON(?:HASHSEED|PATH|_\w*)|DO_NOT_TRACK|TOKENIZERS_PARALLELISM)$"
+)
+"""Names of variables whose values are shown, as they can change what is measured; unless they hold one of the next words too."""
+
+_TELLING = r"(?i)token(?!izers_par)|key|secret|pass|pwd|auth|cred|cookie|jwt|login|user|session"
 
 _CARRIER = "--vllm-arg"
 """The option whose values, one after the other, are the words of another command line."""
@@ -40,13 +48,23 @@ def mask_command(command: Sequence[str]) -> list[str]:
 
 
 def mask_value(name: str, value: str) -> str:
-    """A value as it may be shown; it may be JSON, or a name and its value in turn."""
+    """A value as it may be shown; it may be JSON, or a name and its value in turn. ``env``: variables, between semicolons in a sweep."""
+    if name == "env":
+        parts = [word.partition("=") for word in value.split(";")]
+        return ";".join(f"{variable}={mask_variable(variable, rest)}" if equals else MASK for variable, equals, rest in parts)
     if value and _is_secret(name):
         return MASK
     if (masked := _mask_json(value)) is not None:
         return masked
     inner, equals, rest = mask_login(value).partition("=")
     return f"{inner}={mask_value(inner, rest)}" if equals else inner
+
+
+def mask_variable(name: str, value: str) -> str:
+    """The value of a variable of an environment as it may be shown: masked, unless it is empty or the name is one of the harmless ones."""
+    if value and (not re.search(_HARMLESS, name) or re.search(_TELLING, name)):
+        return MASK
+    return mask_value(name, value)
 
 
 def mask_login(text: str) -> str:
@@ -63,15 +81,17 @@ class _Words:
     """Masks the words of one command line, one after the other."""
 
     def __init__(self) -> None:
-        self._hides_next = False
+        self._before = ""  # the option that waits for its value
 
     def mask(self, word: str) -> str:
-        hidden = self._hides_next
+        before = self._before
         name, equals, value = word.partition("=")
         option = name.lstrip("-")
-        self._hides_next = not equals and word.startswith("-") and _is_secret(option)
-        if hidden:
+        self._before = option if word.startswith("-") and not equals else ""
+        if _is_secret(before):
             return MASK
+        if before == "env":
+            return mask_value("env", word)
         if not word.startswith("-"):
             return mask_value("", word)
         return f"{name}={mask_value(option, value)}" if equals else mask_login(word)

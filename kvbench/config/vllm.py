@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -23,6 +23,16 @@ STARTED = ("startup_timeout", "vllm_python", "vllm_arg", "env", "kv_tokens", "bl
 """Options of servers that kvbench starts itself."""
 
 
+def prefix_cache_off(arguments: Iterable[str]) -> str | None:
+    """The argument of vLLM that turns its prefix cache off, the last one for or against it; ``None`` where it stays on."""
+    found = None
+    for argument in arguments:
+        name = argument.replace("_", "-")
+        if name in ("--enable-prefix-caching", "--no-enable-prefix-caching"):
+            found = argument if name.startswith("--no-") else None
+    return found
+
+
 class StartOptions(Settings):
     """How a server is started; runs and ``kvbench serve`` have it."""
 
@@ -33,7 +43,9 @@ class StartOptions(Settings):
     vllm_arg: Annotated[tuple[str, ...], ARGUMENT] = Field(
         (), description="One more argument of the server, its value after an equals sign. Repeatable."
     )
-    env: Annotated[tuple[str, ...], VARIABLE] = Field((), description="One variable of the servers' environment. Repeatable.")
+    env: Annotated[tuple[str, ...], VARIABLE] = Field(
+        (), description="One variable of the servers' environment; kept masked unless named like OMP_* or VLLM_*. Repeatable."
+    )
     startup_timeout: Annotated[float, SECONDS] = Field(600, gt=0, le=86_400, description="How long a server may take to be ready.")
     disk: Annotated[Path | None, VLLM] = Field(None, description="Folder for the files of the disk tier; they are removed with the server.")
     redis: Annotated[str | None, REDIS] = Field(None, description="Server of the redis tier.")

@@ -82,6 +82,11 @@ def escaped(text: str) -> str:
     return " ".join(text.split()).translate(_MARKUP).replace("](", "]\\(")
 
 
+def unbroken(text: str) -> str:
+    """The text without ends of lines, so that a name adds no line to a report."""
+    return text.replace("\n", " ")
+
+
 def with_rest(table: str, rest: str, style: Style) -> str:
     """The table and a line behind it, which Markdown would take for a row of it without an empty one between."""
     return f"{table}\n\n{rest}" if style is MARKDOWN else f"{table}\n{rest}"
@@ -153,5 +158,5 @@ def _table(header: list[str], words: int, rows: list[list[str]], padding: tuple[
         word = place < words
         table.add_column(Text(name), justify="left" if word else "right", no_wrap=not word, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(unbroken(cell)) for cell in row))
     return table

@@ -15,6 +15,8 @@ from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from kvbench.drawing.clean import one_line
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -89,7 +91,8 @@ def theme() -> Iterator[None]:
 
 def drawn(name: str, title: str, description: str, figure: Figure) -> Plot:
     """The plot of a figure, with its title on it."""
-    figure.suptitle(printable(title), fontsize=10, x=0.01, ha="left")
+    name = re.sub(r"[^\w.+-]", "_", name)  # it names a file, and elements of the page
+    figure.suptitle(one_line(title), fontsize=10, x=0.01, ha="left")
     return Plot(name, title, description, inline(svg(figure), name, title, description))
 
 
@@ -102,7 +105,7 @@ def inline(text: str, name: str, title: str, description: str) -> str:
 
     element = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     element = re.sub(r"<[^>]+>", own, element)
-    told = f'<title id="{name}-title">{escape(printable(title))}</title><desc id="{name}-desc">{escape(printable(description))}</desc>'
+    told = f'<title id="{name}-title">{escape(one_line(title))}</title><desc id="{name}-desc">{escape(one_line(description))}</desc>'
     head, rest = element.split(">", 1)
     return f'{head} role="img" aria-labelledby="{name}-title {name}-desc">{told}{rest}'
 
@@ -111,8 +114,3 @@ def standalone(element: str) -> str:
     """The same element as a file."""
     head, rest = element.split(">", 1)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{head}>{_FILE_STYLE}{rest}'
-
-
-def printable(text: str) -> str:
-    """The text without what XML cannot hold."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

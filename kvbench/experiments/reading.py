@@ -12,12 +12,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from kvbench.analysis.known_noise import KnownNoise
     from kvbench.analysis.pass_rows import PassRow
     from kvbench.analysis.run_info import RunInfo
     from kvbench.analysis.run_view import Rows, RunView
     from kvbench.analysis.speedup import FirstRead
     from kvbench.drawing.layout import Style
     from kvbench.drawing.plots import Plot
+    from kvbench.experiments.verdict import ArmVerdict
 
 
 class Reading:
@@ -70,8 +72,12 @@ class Reading:
         """What a reader must know of what was measured, and what is no fault."""
         return ()
 
-    def unsteady(self, view: RunView, first_reads: Sequence[FirstRead]) -> Iterable[str]:
-        """A note where the times mean little, as the machine changed its speed."""
+    def noises(self, view: RunView) -> Iterable[KnownNoise]:
+        """How much the same work differed within the run; the largest is the margin of what is said of its times."""
+        return ()
+
+    def verdicts(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterable[ArmVerdict]:
+        """The verdict on each arm beside the reference; arguments as for :meth:`sentences`."""
         return ()
 
     def sentences(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterable[str]:

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from functools import cached_property
 
+from kvbench.analysis.known_noise import KnownNoise, largest
 from kvbench.analysis.run_view import Rows, RunView
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.registry import experiments
@@ -49,6 +50,11 @@ class ExperimentView(RunView):
     def judges_tiers(self) -> bool:
         """As the reading says."""
         return self.reading.judges_tiers
+
+    @cached_property
+    def noise(self) -> KnownNoise | None:
+        """The largest that its reading knows; a prediction has none."""
+        return None if self.info.simulated else largest(self.reading.noises(self))
 
     @cached_property
     def rows(self) -> Rows:

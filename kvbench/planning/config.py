@@ -119,11 +119,7 @@ class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, Head
 
 
 def _range(text: str) -> tuple[int, int]:
-    """``FROM:TO`` in tokens.
-
-    Raises:
-        ValueError: it is no such range.
-    """
+    """``FROM:TO`` in tokens; ``ValueError``: it is no such range."""
     low, colon, high = text.partition(":")
     if not (colon and low.isdecimal() and high.isdecimal() and 1 <= int(low) < int(high) <= 10**10):
         raise ValueError("FROM:TO in tokens is expected, the smaller one first, as in 10000:60000")

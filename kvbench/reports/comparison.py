@@ -44,9 +44,13 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """The result in one sentence."""
+    """The result in one sentence, behind those on unsteady times."""
     if comparison.untrusted:
-        return f"Not to be trusted: {'; '.join(comparison.untrusted)}."
+        return f"Invalid measurement: {'; '.join(comparison.untrusted)}."
+    return " ".join([*comparison.unsteady, _result(comparison)])
+
+
+def _result(comparison: Comparison) -> str:
     failed = [*map(_of_line, comparison.regressions), *map(_of_outcome, comparison.failed_rules)]
     if failed:
         return f"Regression: {'; '.join(failed)}."

@@ -10,8 +10,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from kvbench.analysis.pass_rows import PassRow
+from kvbench.drawing.clean import one_line
 from kvbench.drawing.numbers import milliseconds, times
-from kvbench.drawing.plots import ARMS, WIDTH, Plot, drawn, printable, theme
+from kvbench.drawing.plots import ARMS, WIDTH, Plot, drawn, theme
 from kvbench.reports.load_plot import joint_load_plot
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
 from kvbench.summary.side_by_side import SideBySide
@@ -149,7 +150,7 @@ def _draw(axes: Any, panel: _Panel, line: _CurveLine, arm: int, index: int, join
         return
     places, values, rows = zip(*known, strict=True)
     colour, style = ARMS[arm % len(ARMS)], DASHES[index % len(DASHES)] if joined else ""
-    marker, name = MARKERS[index % len(MARKERS)], printable(f"{line.arm}, {line.pass_label}")
+    marker, name = MARKERS[index % len(MARKERS)], one_line(f"{line.arm}, {line.pass_label}")
     axes.plot(places, values, linestyle=style, marker=marker, markersize=5, color=colour, label=name)
     intervals = [row.speedup.p50_interval for row in rows]
     if panel.name == SPEEDUP and any(intervals):
@@ -159,13 +160,13 @@ def _draw(axes: Any, panel: _Panel, line: _CurveLine, arm: int, index: int, join
 
 
 def _scale(axes: Any, axis: Axis, heading: str) -> None:
-    axes.set_xlabel(printable(heading))
+    axes.set_xlabel(one_line(heading))
     if axis.powers:
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(lambda *_: "")
     if not axis.numeric:
         axes.set_xlim(-0.5, len(axis.labels) - 0.5)
-    names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in map(printable, axis.labels.values())]
+    names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in map(one_line, axis.labels.values())]
     tilted = max(map(len, names)) > 6 and len(names) > 4
     axes.set_xticks(list(axis.labels), names, rotation=30 if tilted else 0, ha="right" if tilted else "center")
 

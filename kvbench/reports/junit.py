@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from kvbench.comparison.compare import Comparison, Line
 from kvbench.comparison.thresholds import Outcome
 from kvbench.comparison.verdict import ChangeVerdict
+from kvbench.drawing.clean import clean
 from kvbench.reports import comparison as report
 
 _SUITE = "kvbench compare"
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, be they escaped or not."""
 
 
 def render(comparison: Comparison) -> str:
-    """One suite: a regression is a failure, too few samples are skipped, a run that is not to be trusted is an error."""
+    """One suite: a regression is a failure, too few samples and unsteady times are skipped, a run that is not to be trusted is an error."""
     cases = list(_cases(comparison))
     count = {name: sum(case.find(name) is not None for case in cases) for name in ("failure", "error", "skipped")}
     counts = {"tests": len(cases), "failures": count["failure"], "errors": count["error"], "skipped": count["skipped"]}
@@ -32,6 +30,8 @@ def render(comparison: Comparison) -> str:
 def _cases(comparison: Comparison) -> Iterator[ElementTree.Element]:
     for reason in comparison.untrusted:
         yield _case("run", "is to be trusted", "error", reason)
+    for words in comparison.unsteady:
+        yield _case("run", "has steady times", "skipped", words)
     for line in comparison.lines:
         yield _of_line(line)
     for arm, label in comparison.missing:
@@ -63,13 +63,9 @@ def _of_outcome(outcome: Outcome) -> ElementTree.Element:
 
 def _case(place: str, name: str, kind: str | None, said: str) -> ElementTree.Element:
     """A case; ``kind``: ``failure``, ``error``, ``skipped``, or ``None`` for one that passed, whose words go to its output."""
-    case = ElementTree.Element("testcase", {"classname": _clean(f"kvbench.{place}"), "name": _clean(name), "time": "0"})
+    case = ElementTree.Element("testcase", {"classname": clean(f"kvbench.{place}"), "name": clean(name), "time": "0"})
     if kind is None:
-        ElementTree.SubElement(case, "system-out").text = _clean(said)
+        ElementTree.SubElement(case, "system-out").text = clean(said)
     else:
-        ElementTree.SubElement(case, kind, {"message": _clean(said)})
+        ElementTree.SubElement(case, kind, {"message": clean(said)})
     return case
-
-
-def _clean(text: str) -> str:
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from matplotlib.figure import Figure
 
 from kvbench.analysis.pass_rows import PassRow
+from kvbench.drawing.clean import one_line
 from kvbench.drawing.numbers import decimal, milliseconds
-from kvbench.drawing.plots import ARMS, WIDTH, Plot, drawn, printable
+from kvbench.drawing.plots import ARMS, WIDTH, Plot, drawn
 from kvbench.summary.side_by_side import SideBySide
 from kvbench.summary.summary import Summary
 
@@ -47,7 +48,7 @@ def _figure(lines: Lines) -> Figure:
         for (arm, name), rows in lines.items():
             style = f"{MARKERS[passes.index(name) % len(MARKERS)]}{'-' if len(rows) > 1 else ''}"
             points = [row.output_throughput for row in rows], [getattr(row, field).p50 for row in rows]
-            axes.plot(*points, style, color=ARMS[arms.index(arm) % len(ARMS)], markersize=5, label=printable(f"{arm}, {name}"))
+            axes.plot(*points, style, color=ARMS[arms.index(arm) % len(ARMS)], markersize=5, label=one_line(f"{arm}, {name}"))
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
     panels[-1].set_xlabel("output tokens/s")

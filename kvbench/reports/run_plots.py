@@ -12,8 +12,9 @@ from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.points import ForeseenPoints, PassPoints, Points, points_of
 from kvbench.analysis.run_view import RunView
 from kvbench.analysis.timeline import GAP
+from kvbench.drawing.clean import one_line
 from kvbench.drawing.numbers import milliseconds
-from kvbench.drawing.plots import ARMS, BLUE, GREY, THEME, WIDTH, Plot, drawn, printable, theme
+from kvbench.drawing.plots import ARMS, BLUE, GREY, THEME, WIDTH, Plot, drawn, theme
 from kvbench.reports.load_plot import load_plot
 from kvbench.reports.timeline import timeline_description, timeline_figure, timeline_title
 from kvbench.summary.summary import Summary
@@ -200,7 +201,7 @@ def _marker(arm: int) -> str:
 
 def _name(text: str) -> str:
     """A name that fits beside a bar."""
-    name = printable(text)
+    name = one_line(text)
     return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvbench.summary.summary import Summary
 
 Args = ParamSpec("Args")
-UNTRUSTED = "Measured, and not to be trusted"
+UNTRUSTED = "Invalid measurement"
 
 
 class Kind(Enum):

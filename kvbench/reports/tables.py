@@ -163,10 +163,11 @@ def stall_lines(stalls: Sequence[Stalls]) -> Iterator[str]:
 
 def prediction_line(agreement: Agreement) -> str:
     """Prediction against measurement in one line."""
+    kind = f"{'Predicted' if agreement.exact else 'Estimated'} by the simulator, profile {agreement.profile}"
+    if not agreement.requests:
+        return f"{kind}: nothing to compare with, as no request that succeeded has known tokens by tier."
     same = agreement.requests - len(agreement.differences)
-    kind = "Predicted" if agreement.exact else "Estimated (no promise)"
-    how_many = f"{same:,} of {agreement.requests:,} requests"
-    return f"{kind} by the simulator, profile {agreement.profile}: tokens by tier of {how_many} are as foreseen."
+    return f"{kind}: tokens by tier of {same:,} of {agreement.requests:,} requests are as predicted."
 
 
 def sides(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
@@ -181,8 +182,10 @@ def sides(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
 def rates_line(summary: Summary) -> str:
     """The rates of the predicted times that the report shows, and how well they fit what they come from; empty where it shows none."""
     rates = summary.rates
-    if rates is None or not (summary.simulated or _shows_sides(summary)):
+    if not (summary.simulated or _shows_sides(summary)):
         return ""
+    if rates is None:
+        return "" if summary.no_prediction is None else f"No TTFT is predicted: {summary.no_prediction}."
     parts = [f"{rates['overhead_ms']:.1f} ms"]
     parts += [f"{what} ÷ {rates[name]:,.0f} tokens/s" for what, name in (("computed", "prefill"), ("loaded", "restore")) if rates[name]]
     text = f"Predicted TTFT = {' + '.join(parts)}"
@@ -191,7 +194,8 @@ def rates_line(summary: Summary) -> str:
         return f"{text}, as given."
     run = fit["run"] if summary.simulated else "this run"
     errors = f"median {fit['median_error'] * 100:.1f} %, worst {fit['worst_error'] * 100:.0f} %"
-    return f"{text}; fitted to {fit['requests']:,} requests of {run} (relative error: {errors})."
+    unknown = "" if summary.no_prediction is None else f" Where it needs another rate, none is predicted: {summary.no_prediction}."
+    return f"{text}; fitted to {fit['requests']:,} requests of {run} (relative error: {errors}).{unknown}"
 
 
 def _shows_sides(summary: Summary) -> bool:

@@ -13,8 +13,9 @@ from matplotlib.path import Path
 
 from kvbench.analysis import timeline as phase
 from kvbench.analysis.timeline import Phase, Timeline, TimelineRow
+from kvbench.drawing.clean import one_line
 from kvbench.drawing.numbers import milliseconds
-from kvbench.drawing.plots import BLUE, GREY, printable
+from kvbench.drawing.plots import BLUE, GREY
 
 COLOURS = {
     phase.QUEUED: GREY,
@@ -73,7 +74,7 @@ def timeline_figure(timeline: Timeline) -> Figure:
 def label(row: TimelineRow) -> str:
     """A request by its place in its pass; behind a stroke, which of its answers."""
     _, stroke, answer = row.request_id.rpartition("/")
-    return printable(f"request {row.position}{stroke}{answer if stroke else ''}")
+    return one_line(f"request {row.position}{stroke}{answer if stroke else ''}")
 
 
 def marked(timeline: Timeline) -> int:
@@ -87,8 +88,8 @@ def marked(timeline: Timeline) -> int:
 
 def timeline_title(timeline: Timeline) -> str:
     """Which arm it is of."""
-    where = "" if timeline.pass_label is None else f", pass {printable(timeline.pass_label)}"
-    return f"Timeline of arm {printable(timeline.arm)}{where}, first repeat"
+    where = "" if timeline.pass_label is None else f", pass {one_line(timeline.pass_label)}"
+    return f"Timeline of arm {one_line(timeline.arm)}{where}, first repeat"
 
 
 def timeline_description(timeline: Timeline) -> str:

@@ -72,10 +72,25 @@ def complete(given: Rates, overhead_ms: float | None, run: Run, tier: bool) -> t
     fitted = calibrate(run)
     prefill, restore = given.prefill or fitted.rates.prefill, given.restore or fitted.rates.restore
     if prefill is None:
-        raise UsageError(f"--calibrate {run.path}: no request of it tells the time of computing; give --prefill-rate")
+        raise UsageError(f"--calibrate {run.path}: {why_unknown(run, 'prefill')}; give --prefill-rate")
     if restore is None and tier:
-        raise UsageError(f"--calibrate {run.path}: no request of it tells the time of a load from a host tier; give --restore-rate")
+        raise UsageError(f"--calibrate {run.path}: {why_unknown(run, 'restore')}; give --restore-rate")
     return Rates(prefill, restore, fitted.rates.overhead_ms if overhead_ms is None else overhead_ms), fitted
+
+
+def why_unknown(run: Run, rate: str) -> str:
+    """Why a run does not tell a rate, ``prefill`` or ``restore``, although others can be fitted to it."""
+    column, did = {"prefill": ("computed_tokens", "computed"), "restore": ("cached_tokens_host", "loaded from a host tier")}[rate]
+    able = [line for line in run.requests if line["error"] is None and line[column]]
+    alone = [line for line in _alone(run.requests) if line["error"] is None and line[column]]
+    if not able:
+        return f"none of its requests {did} a known number of tokens"
+    if not alone:
+        return f"none of its {len(able):,} requests that {did} ran alone (--concurrency 1)"
+    tokens = float(np.median([line[column] for line in alone]))
+    why = f"the {rate} rate cannot be told from the noise of its times ({len(alone):,} requests {did}, {tokens:,.0f} tokens in the median"
+    timed = [line[column] / line["restore_ms"] * 1e3 for line in alone if rate == "restore" and line["restore_ms"]]
+    return f"{why}; the loads by themselves ran at {np.median(timed):,.0f} tokens/s)" if timed else f"{why})"
 
 
 def _alone(lines: list[Line]) -> list[Line]:

@@ -14,7 +14,7 @@ from kvbench.runs.records import PassRecord, PassTotals, RequestKey, RequestReco
 ADDED = {
     "Stall": ("first_step_ms",),
     "Request": ("output_digest", "session", "turn"),
-    "Pass": ("cached_tokens_device", "cached_tokens_host", "computed_tokens", "client_lags_ms", "faults", "peak_running"),
+    "Pass": ("cached_tokens_device", "cached_tokens_host", "computed_tokens", "client_lags_ms", "faults", "peak_running", "quiesce_s"),
 }
 """Fields that the first runs of the format do not have, or that only some runs have."""
 
@@ -55,7 +55,7 @@ _REQUEST = _KEY | {
 _PASS = _KEY | {
     "requests": "Requests that ended, failed ones too.",
     "failed": "Requests that failed.",
-    "wall_s": "Seconds from the first send to the last token; null where no request has one.",
+    "wall_s": "Seconds from the first send to the last token, without quiesce_s; null where no request has one, or that is unknown.",
     "counters_before": "What the engine or the server had counted before the pass, by name; counters only grow.",
     "counters_after": "The same after the pass.",
     "peak_pool_tokens": "Most tokens that the device pool held.",
@@ -68,6 +68,7 @@ _PASS = _KEY | {
     "client_lags_ms": "By how much the client's own event loop was late, in ms, each time it was.",
     "faults": "What speaks against the pass, in words.",
     "peak_running": "Most requests that ran in one step.",
+    "quiesce_s": "Seconds within the pass in which nothing ran: kvbench read counters and waited for stores. null: unknown.",
     "prediction": "What the simulator predicted for the pass; null where nothing was predicted.",
 }
 

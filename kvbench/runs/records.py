@@ -118,7 +118,8 @@ class PassTotals:
 
     ``peak_running``: the most requests that ran in one step. ``cached_tokens_device``, ``cached_tokens_host`` and ``computed_tokens`` are
     prompt tokens of the pass, for runners that cannot say it request by request. ``client_lags_ms`` is by how much a client's own event
-    loop was late, where it was. ``faults`` is what the runner saw that speaks against the pass, in words.
+    loop was late, where it was. ``faults`` is what the runner saw that speaks against the pass, in words. ``quiesce_s`` is how long, within
+    the pass, nothing was in flight because counters were read and stores awaited; ``None``: unknown.
     """
 
     counters_before: dict[str, int]
@@ -133,14 +134,15 @@ class PassTotals:
     client_lags_ms: list[float] | None = None
     faults: list[str] = field(default_factory=list)
     peak_running: int | None = None
+    quiesce_s: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
     """One pass of one arm and repeat; a line of ``passes.jsonl``.
 
-    ``wall_s`` is first send to last token, ``None`` where no request has one. ``prediction`` is the simulator's for the same pass, ``None``
-    where nothing was predicted.
+    ``wall_s`` is first send to last token without ``quiesce_s``, ``None`` where no request has one or that is unknown.
+    ``prediction`` is the simulator's for the same pass, ``None`` where nothing was predicted.
     """
 
     arm: str

@@ -11,8 +11,9 @@ Format ``kvbench.run/1`` (first version):
 
 History
     1: first version. Added since, which older readers leave out: a stall's ``first_step_ms``; of a pass ``cached_tokens_device``,
-       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms``, ``faults`` and ``peak_running``; of a request ``output_digest``,
-       and ``session`` and ``turn`` in the lines of runs that have turns; ``wall_s`` is null where no request has a last token.
+       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms``, ``faults``, ``peak_running`` and ``quiesce_s``; of a request
+       ``output_digest``, and ``session`` and ``turn`` in the lines of runs that have turns. ``wall_s`` is null where no request has a last
+       token, and holds no ``quiesce_s``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,10 +33,16 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from kvbench.errors import UsageError
+from kvbench.drawing.clean import clean_json
+from kvbench.errors import RunFailed, UsageError
 from kvbench.runs.records import PassRecord, RequestRecord
 
 FORMAT = "kvbench.run/1"
+_LINES = ("requests", "passes", "events")
+_RAW = frozenset({"manifest.json", "sweep.json", *(f"{name}.jsonl" for name in _LINES)})
+_SPARE = 4096
+"""Spaces at the end of the manifest of a run that goes on: room to say there how it ended, on a disk that has no other."""
+
 _OBJECTS = ("config", "capacity", "workload", "model", "environment", "rates")
 """The parts of a manifest that readers take for objects, where they are there."""
 
@@ -59,16 +67,11 @@ class RunFolder:
         """
         self.path = path
         self.manifest: dict[str, Any] = {"format": FORMAT, **manifest, "status": "running", "reasons": []}
-        try:
-            path.mkdir(parents=True)
-            self._files: dict[str, IO[str]] = {
-                name: (path / f"{name}.jsonl").open("x", encoding="utf-8") for name in ("requests", "passes", "events")
-            }
-            replace_json(self.path / "manifest.json", self.manifest)
-        except FileExistsError:
-            raise UsageError(f"--out {path}: exists already, and a run is never overwritten; name a new folder") from None
-        except OSError as error:
-            raise UsageError(f"--out {path}: cannot be written ({error.strerror}); name a folder you may write to") from None
+        self._files: dict[str, IO[str]] = {}
+        with new_folder(path, "exists already, and a run is never overwritten; name a new folder"):
+            for name in _LINES:
+                self._files[name] = (path / f"{name}.jsonl").open("x", encoding="utf-8")
+            replace_json(path / "manifest.json", self.manifest, _SPARE)
 
     def append_request(self, record: RequestRecord) -> None:
         """Append one request and flush it to the operating system."""
@@ -81,13 +84,14 @@ class RunFolder:
     def append_pass(self, record: PassRecord) -> None:
         """Append one pass, then sync every file to the disk: a finished pass survives a power cut."""
         self._append("passes", [record.to_json()])
-        for file in self._files.values():
-            os.fsync(file.fileno())
+        with writing(self.path):
+            for file in self._files.values():
+                os.fsync(file.fileno())
 
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest and rewrite it."""
         self.manifest.update(fields)
-        replace_json(self.path / "manifest.json", self.manifest)
+        _write_manifest(self.path, self.manifest)
 
     def describe_arm(self, name: str, details: Mapping[str, Any]) -> None:
         """Add to what the manifest says of an arm, and rewrite it."""
@@ -100,7 +104,8 @@ class RunFolder:
     def close(self) -> None:
         """Close the files; writes nothing more."""
         for file in self._files.values():
-            file.close()
+            with suppress(OSError):  # of what could not be written it was said when it was appended
+                file.close()
 
     def __enter__(self) -> RunFolder:
         return self
@@ -110,15 +115,81 @@ class RunFolder:
 
     def _append(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
         file = self._files[name]
-        file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-        file.flush()
+        with writing(self.path):
+            file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+            file.flush()
+            if os.fstat(file.fileno()).st_nlink == 0:
+                raise RunFailed(f"{self.path}: was removed while the run went on; nothing is left for `kvbench report` to show")
 
 
-def replace_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a file in one step, so that a reader never sees half of one."""
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Within it ``OSError`` is ``RunFailed``: in one line, the folder and why it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"{path}: cannot be written ({error.strerror})") from None
+
+
+@contextmanager
+def new_folder(path: Path, exists: str) -> Iterator[None]:
+    """Make a folder of ``--out``; within it its first files are written. Where one cannot be, nothing is left.
+
+    Raises:
+        UsageError: it is there, in the words of ``exists``, or it cannot be written.
+    """
+    try:
+        path.mkdir(parents=True)
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+    except FileExistsError:
+        raise UsageError(f"--out {path}: {exists}") from None
+    except OSError as error:
+        raise UsageError(f"--out {path}: cannot be written ({error.strerror}); name a folder you may write to") from None
+
+
+def is_raw(file: Path) -> bool:
+    """Whether a file is, or would be, one of those that a run or a sweep wrote."""
+    beside = any((file.parent / name).exists() for name in ("manifest.json", "sweep.json"))
+    return beside and (file.name in _RAW or (file.suffix == ".log" and file.exists()))
+
+
+def _write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest; where there is no room for a new file, how a run ended goes over the old text, into its spare room."""
+    file, goes_on = path / "manifest.json", manifest["status"] == "running"
+    with writing(path):
+        try:
+            replace_json(file, manifest, _SPARE if goes_on else 0)
+        except OSError:
+            text = _as_text(manifest).encode()
+            if goes_on or len(text) > file.stat().st_size:
+                raise
+            with file.open("r+b") as held:
+                held.write(text.ljust(file.stat().st_size - 1) + b"\n")
+
+
+def replace_json(path: Path, content: Mapping[str, Any], spare: int = 0) -> None:
+    """Replace a file in one step, so that a reader never sees half of one; where that fails nothing is left of the new one.
+
+    ``spare``: spaces at its end.
+    """
     new = path.with_name(f"{path.name}.new")
-    new.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    new.replace(path)
+    new.unlink(missing_ok=True)  # a link there would be followed
+    try:
+        with new.open("x", encoding="utf-8") as file:
+            file.write(_as_text(content) + " " * spare + "\n")
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def _as_text(content: Mapping[str, Any]) -> str:
+    return clean_json(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -164,7 +235,7 @@ def _runs_below(path: Path) -> str:
 
 def set_status(path: Path, status: str, reasons: Iterable[str] = ()) -> None:
     """Set the status of a run whose folder was closed: what came after it may speak against it."""
-    replace_json(path / "manifest.json", read_manifest(path) | {"status": status, "reasons": list(reasons)})
+    _write_manifest(path, read_manifest(path) | {"status": status, "reasons": list(reasons)})
 
 
 def control_folder(path: Path, control: str) -> Path:

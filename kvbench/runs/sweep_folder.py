@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kvbench.errors import UsageError
-from kvbench.runs.run_folder import replace_json
+from kvbench.runs.run_folder import new_folder, replace_json, writing
 from kvbench.runs.version import __version__
 
 FORMAT = "kvbench.sweep/1"
@@ -96,13 +96,14 @@ class SweepFolder:
             found = read_sweep(path)
             _check_same(path, found, sweep)
             folder = cls(path, replace(found, points=tuple(replace(point, error=None) for point in found.points)))
-            replace_json(path / FILE, folder.sweep.to_json())
+            folder._keep()
             try:
                 yield folder
             finally:
-                if not any(item.is_dir() for item in path.iterdir()):
-                    (path / FILE).unlink()
-                    path.rmdir()
+                with suppress(OSError):  # somebody removed it
+                    if not any(item.is_dir() for item in path.iterdir()):
+                        (path / FILE).unlink()
+                        path.rmdir()
 
     def run_folder(self, point: Point) -> Path:
         """Where the point's run is, or will be."""
@@ -120,13 +121,18 @@ class SweepFolder:
         number = 1
         while (kept := left.with_name(f"{left.name}.interrupted-{number}")).exists():
             number += 1
-        return left.rename(kept)
+        with writing(self.path):
+            return left.rename(kept)
 
     def failed(self, point: Point, reason: str) -> None:
         """Keep why a point could not be done."""
         points = tuple(replace(item, error=reason) if item.folder == point.folder else item for item in self.sweep.points)
         self.sweep = replace(self.sweep, points=points)
-        replace_json(self.path / FILE, self.sweep.to_json())
+        self._keep()
+
+    def _keep(self) -> None:
+        with writing(self.path):
+            replace_json(self.path / FILE, self.sweep.to_json())
 
 
 def is_sweep(path: Path) -> bool:
@@ -146,7 +152,7 @@ def read_sweep(path: Path) -> Sweep:
         if found["format"] != FORMAT:
             raise UsageError(f"{file}: format is {found['format']!r}, this kvbench reads {FORMAT!r}")
         points = tuple(
-            Point(item["value"], str(item["folder"]), {**found["common"], **item["own"]}, item["error"]) for item in found["points"]
+            Point(item["value"], _name(item["folder"]), {**found["common"], **item["own"]}, item["error"]) for item in found["points"]
         )
         return Sweep(str(found["key"]), points, tuple(found["command"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -164,6 +170,13 @@ def shown(value: Any) -> str:
     return ABSENT if value is None else str(value)
 
 
+def _name(folder: Any) -> str:
+    """The name of a point's folder; ``ValueError`` for anything that is no name right below the sweep's."""
+    if not isinstance(folder, str) or folder in ("", ".", "..") or any(sign in folder for sign in "/\\\0"):
+        raise ValueError(f"{folder!r} is no name of a folder")
+    return folder
+
+
 def _status(folder: Path) -> str | None:
     """The status a run folder has; ``None`` where there is none that can be read."""
     try:
@@ -174,14 +187,9 @@ def _status(folder: Path) -> str | None:
 
 def _make(path: Path, sweep: Sweep) -> None:
     """Make the folder, if there is none."""
-    try:
-        path.mkdir(parents=True)
-        replace_json(path / FILE, sweep.to_json())
-    except FileExistsError:
-        if not is_sweep(path):
-            raise UsageError(f"--out {path}: exists already, and is not the folder of a sweep; name a new folder") from None
-    except OSError as error:
-        raise UsageError(f"--out {path}: cannot be written ({error.strerror}); name a folder you may write to") from None
+    if not is_sweep(path):
+        with new_folder(path, "exists already, and is not the folder of a sweep; name a new folder"):
+            replace_json(path / FILE, sweep.to_json())
 
 
 @contextmanager
@@ -218,6 +226,9 @@ def _differences(found: Sweep, asked: Sweep) -> Iterator[str]:
         yield f"{found.key}: {' '.join(map(shown, values[0]))} there, {' '.join(map(shown, values[1]))} here"
         return
     told: set[str] = set()
+    for before, now in zip(found.points, asked.points, strict=True):
+        if before.folder != now.folder:
+            yield f"folder {before.folder!r} there, {now.folder!r} here"
     for before, now in zip(found.points, asked.points, strict=True):
         for name, old, new in differing_options([before.config, now.config]):
             if name not in told:

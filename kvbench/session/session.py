@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from kvbench.config.run import RunConfig
@@ -15,7 +16,7 @@ from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
 from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.registry import experiments
 from kvbench.experiments.workload import Workload
-from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, RequestSource, Runner, as_source
+from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, OpenLoop, Pace, RequestSource, Runner, as_source
 from kvbench.runners.registry import RUNNERS
 from kvbench.runs.records import PassRecord, RequestRecord
 from kvbench.runs.run_folder import RunFolder, control_folder, read_manifest, read_run, set_status
@@ -26,6 +27,9 @@ from kvbench.session.watcher import Watcher
 from kvbench.workloads.arrivals import at_rate
 from kvbench.workloads.draws import Draws
 from kvbench.workloads.passes import Pass
+
+MOST_AUTO_S = 120
+"""Seconds that the repeats of ``--repeats auto`` may take together, unless the first takes longer by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,10 @@ def _run_controls(
         reasons = _check(path)
     except (Exception, KeyboardInterrupt) as error:
         why = str(error) or "interrupted"
-        set_status(path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"])
+        with suppress(RunFailed, UsageError):
+            set_status(
+                path, "invalid" if finished.reasons else "interrupted", [*finished.reasons, f"its controls were not finished: {why}"]
+            )
         if isinstance(error, KvbenchError):
             raise type(error)(f"the controls were not finished: {why}; the run itself was, in {path} (kvbench report {path})") from None
         raise
@@ -97,12 +104,18 @@ def _run_once(
             raise _stopped(folder, Interrupted("interrupted"), "stopped by the user") from None
         except KvbenchError as error:
             raise _stopped(folder, error, str(error)) from None
+        except OSError as error:  # as where the disk of something else is full
+            why = f"{error.filename or 'a file or connection'}: {error.strerror or error}"
+            raise _stopped(folder, RunFailed(why), why) from None
         except Exception as error:  # a fault of ours; what was measured is kept all the same
             _stopped(folder, RunFailed(), f"internal error: {type(error).__name__}: {error}")
             raise
         finally:
             watcher.ended()
-        folder.finish("invalid" if reasons else "complete", reasons)
+        try:
+            folder.finish("invalid" if reasons else "complete", reasons)
+        except RunFailed as error:
+            raise _stopped(folder, error, str(error)) from None
     return Finished(path, reasons), backend
 
 
@@ -116,13 +129,12 @@ def _measure(
 ) -> None:
     """The loop: every repeat, arm and pass, each arm from a cold runner."""
     clock = Clock()
-    for repeat in range(config.repeats):
+    for repeat in _repeats(config, folder, watcher):
         if backend.nonce is not None and repeat > 0:  # the servers know the documents of the repeat before
             workload = _make_workload(config, backend, repeat)
         for arm in rotated(arms, repeat):
-            start = ColdStart(arm, repeat, folder.path)
-            predictor = PassPredictor(config, backend, start)
-            runner = backend.start(start, clock)
+            predictor = PassPredictor(config, backend, arm)
+            runner = backend.start(arm, repeat, clock)
             try:
                 folder.describe_arm(arm.name, runner.describe())
                 for pass_ in workload.passes:
@@ -133,6 +145,18 @@ def _measure(
                     folder.append_pass(_run_pass(runner, source, pace, prediction, folder, watcher))
             finally:
                 runner.close()
+
+
+def _repeats(config: RunConfig, folder: RunFolder, watcher: Watcher) -> Iterator[int]:
+    """The repeats; of ``auto`` as many of the planned ones as take :data:`MOST_AUTO_S`, judged by the first. The manifest is told."""
+    count, began = config.planned_repeats, monotonic()
+    yield 0
+    fit = max(1, int(MOST_AUTO_S // (monotonic() - began)))
+    if config.repeats == "auto" and fit < count:
+        folder.update(config=folder.manifest["config"] | {"repeats": fit})
+        watcher.note(f"{fit} of {count} repeats, as more would take above {MOST_AUTO_S} s (--repeats {count})")
+        count = fit
+    yield from range(1, count)
 
 
 def _pace(config: RunConfig, pass_: Pass, count: int) -> Pace:
@@ -163,18 +187,18 @@ def _run_pass(
         pass_index=key.pass_index,
         requests=len(records),
         failed=sum(record.error is not None for record in records),
-        wall_s=_wall_s(records),
+        wall_s=_wall_s(records, totals.quiesce_s),
         totals=totals,
         prediction=prediction,
     )
 
 
-def _wall_s(records: Sequence[RequestRecord]) -> float | None:
-    """First send to last token; ``None`` where no request has a last token."""
-    if all(record.last_token_s is None for record in records):
+def _wall_s(records: Sequence[RequestRecord], quiesce_s: float | None) -> float | None:
+    """First send to last token, without what the runner took for itself; ``None`` where that, or every last token, is unknown."""
+    if quiesce_s is None or all(record.last_token_s is None for record in records):
         return None
     first = min(record.scheduled_s if record.sent_s is None else record.sent_s for record in records)  # never sent: when it was to be
-    return max(record.last_token_s or record.end_s for record in records) - first
+    return max(record.last_token_s or record.end_s for record in records) - first - quiesce_s
 
 
 def rotated(arms: Sequence[ArmSetup], repeat: int) -> list[ArmSetup]:
@@ -196,7 +220,7 @@ def _prepare(config: RunConfig, backend: Backend, folder: RunFolder, watcher: Wa
     watcher.note("warming up")
     backend.warm_up(max(size.prompt_tokens for size in workload.sizes()))
     answers = workload.describe().get("answers") or [len(pass_.doc_ids) for pass_ in workload.passes]
-    watcher.started(config.repeats * len(arms) * sum(answers))
+    watcher.started(config.planned_repeats * len(arms) * sum(answers))
     return workload, arms
 
 
@@ -235,13 +259,15 @@ def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchErro
     """Close a run that did not come to its end; returns the error to raise, which names the folder if it holds anything."""
     if not _measured(folder.path) and not any(folder.path.glob("*.log")):
         folder.close()
-        shutil.rmtree(folder.path)
+        shutil.rmtree(folder.path, ignore_errors=True)
         return error
-    folder.finish("interrupted", [reason])
+    with suppress(RunFailed):  # the same disk; the error to raise is the first one
+        folder.finish("interrupted", [reason])
     if not _measured(folder.path):
         return type(error)(f"{error}; the servers' logs are in {folder.path}")
     return type(error)(f"{error}; what was measured is in {folder.path} (kvbench report {folder.path})")
 
 
 def _measured(path: Path) -> bool:
-    return (path / "requests.jsonl").stat().st_size > 0
+    file = path / "requests.jsonl"
+    return file.exists() and file.stat().st_size > 0

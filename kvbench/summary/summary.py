@@ -18,6 +18,7 @@ from kvbench.analysis.stalls import Stalls, stalls_of
 from kvbench.config.slo import Slo
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.readings import ExperimentView, row_keys
+from kvbench.experiments.verdict import RunVerdict, run_verdict, unsteady_note
 from kvbench.metrics.registry import of_pass as added_metrics
 from kvbench.runs.run_folder import Run
 from kvbench.summary import validity
@@ -34,7 +35,8 @@ class Summary:
 
     ``rates`` are those of the predicted times with the fit they come from (:func:`kvbench.runs.calibration.describe_fit`): a simulated
     run's own; of a measured run, what its requests tell. ``None`` where there are none. ``limits``: what the run does not show
-    (:mod:`kvbench.summary.limits`). ``link``: what is said of the link between device and host, if one was simulated.
+    (:mod:`kvbench.summary.limits`). ``no_prediction``: why a measured run has TTFTs that are not predicted. ``link``: what is said of the
+    link between device and host, if one was simulated.
     """
 
     path: str
@@ -49,6 +51,7 @@ class Summary:
     stalls: tuple[Stalls, ...]
     prediction: Agreement | None
     rates: Mapping[str, Any] | None
+    verdict: RunVerdict
     sentences: tuple[str, ...]
     notes: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -57,6 +60,7 @@ class Summary:
     repeats: tuple[spread.RepeatRow, ...] | None = None
     limits: tuple[str, ...] = ()
     controls: Controls = field(default_factory=Controls)
+    no_prediction: str | None = None
     link: str | None = None
     rows: Rows = field(default_factory=dict)
     reading: Reading = field(default_factory=Reading)
@@ -92,6 +96,9 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
     costs = tuple(_first_reads(view, reading)) if measures else ()
     controls = read_controls(view)
     recorded = info.reasons if info.status == "invalid" else ()
+    reasons = tuple(dict.fromkeys([*recorded, *validity.reasons(view), *controls.reasons]))
+    arms = tuple(reading.verdicts(view, passes, costs))
+    verdict = run_verdict(reasons, view.noise, arms)
     return Summary(
         path=str(view.path),
         status=info.status,
@@ -105,20 +112,22 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
         stalls=tuple(found for arm in view.arms if (found := stalls_of(view.run, arm)) is not None),
         prediction=view.agreement,
         rates=view.rates,
-        sentences=(*reading.sentences(view, passes, costs), *reading.conditions(view)),
+        verdict=verdict,
+        sentences=tuple(verdict.over(arms, [*reading.sentences(view, passes, costs), *reading.conditions(view)])),
         notes=(
             *validity.notes(view),
             *([] if all(row.repeats_agree for row in passes) else [_DISAGREEMENT]),
             *spread.outlier_note(far, view.labels),
-            *reading.unsteady(view, costs),
+            *unsteady_note(view.noise, info),
             *controls.notes,
         ),
-        reasons=tuple(dict.fromkeys([*recorded, *validity.reasons(view), *controls.reasons])),
+        reasons=reasons,
         documents=tuple(document_rows(view)) if per_document else None,
         scheduled=tuple(scheduled_rows(view)),
         repeats=tuple(spread.repeat_rows(view)) if per_repeat else None,
         limits=limits(view),
         controls=controls,
+        no_prediction=view.no_prediction,
         link=info.link,
         rows={**dict.fromkeys(row_keys(), ()), **view.rows},
         reading=reading,
@@ -152,7 +161,7 @@ def _first_reads(view: RunView, reading: Reading) -> Iterator[FirstRead]:
     """What the first read cost on each arm; none of a log with one pass, as nothing says that it is a first read."""
     if reading.first_judged and not (view.info.of_log and len(view.labels) == 1):
         for arm in view.arms[1:]:
-            if (cost := first_read(view.table, view.arms[0], arm)) is not None:
+            if (cost := first_read(view.table, view.arms[0], arm, view.noise)) is not None:
                 yield cost
 
 

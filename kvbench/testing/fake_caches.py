@@ -18,7 +18,7 @@ class FakeCaches:
 
     def __init__(self, script: Script) -> None:
         """Cold; ``UsageError`` where the sizes do not go together."""
-        self.tier = script.host_tokens is not None
+        self.tier, self._prefix_caching = script.host_tokens is not None, script.prefix_caching
         self.host_capacity = (script.host_tokens or 0) // CHUNK_TOKENS
         self.stored: set[tuple[int, str, int]] = set()
         self._pool_epoch = self._tier_epoch = 0
@@ -39,7 +39,7 @@ class FakeCaches:
         """
         chunks = [(self._tier_epoch, salt, number) for number in self._chunks.of(prompt)] if self.tier else []
         self.stored.update(chunks)
-        if self._simulator is None:
+        if self._simulator is None or not self._prefix_caching:
             return TierTokens(0, 0, len(prompt))
         tokens = array("q", prompt)
         tokens.extend(range(output_tokens - 1))  # what it answers; the last token has no KV

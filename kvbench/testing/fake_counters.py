@@ -37,6 +37,7 @@ class Counters(Collector):
         """The pool is the script's; what ``hides`` names is not shown, as an older server may not have it."""
         self.values: dict[str, float] = {}
         self._pool_tokens, self._block_size = script.pool_tokens, script.block_size
+        self._prefix_caching = script.prefix_caching
         self._hidden = f"vllm:{script.hides}" if script.hides else None
         self._registry = CollectorRegistry(auto_describe=False)
         self.reset()
@@ -58,7 +59,7 @@ class Counters(Collector):
 
         ``lookups``: how often the tier was asked; only its own counters count each.
         """
-        self.add({"prefix_cache_queries": tokens, "prefix_cache_hits": device, "prompt_tokens": tokens})
+        self.add({"prefix_cache_queries": tokens * self._prefix_caching, "prefix_cache_hits": device, "prompt_tokens": tokens})
         self.add({"prompt_tokens_cached": device + host, "prompt_tokens_cached_by_source:device": device})
         self.add({"prompt_tokens_by_source:local_cache_hit": device, "prompt_tokens_by_source:local_compute": tokens - device - host})
         if tier:
@@ -84,7 +85,7 @@ class Counters(Collector):
             for value in values:
                 counter.add_metric((*own, value), self.values[f"{name}:{value}"])
             yield counter
-        facts = {"block_size": str(self._block_size), "enable_prefix_caching": "True", "engine": "0"}
+        facts = {"block_size": str(self._block_size), "enable_prefix_caching": str(self._prefix_caching), "engine": "0"}
         if self._pool_tokens is not None:
             blocks = self._pool_tokens // self._block_size
             facts |= {"num_gpu_blocks": str(blocks), "kv_cache_size_tokens": str(blocks * self._block_size)}

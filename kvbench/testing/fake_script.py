@@ -64,6 +64,7 @@ class Script:
     healthy: bool = _says(True, "What /health says: 200, or 503.")
     resets: bool = _says(True, "Whether /reset_prefix_cache does it; it answers 200 either way, as vLLM does.")
     pool_tokens: int | None = _says(None, "A device pool of this size, by the simulator's profile vllm; without it nothing is cached.")
+    prefix_caching: bool = _says(True, "Whether anything is looked up in that pool; vLLM started with --no-enable-prefix-caching does not.")
     block_size: int = _says(16, "Tokens of a block of that pool.")
     host_tokens: int | None = _says(None, "A host tier of this size (LMCache) behind the pool.")
     tier_answers: bool = _says(True, "Whether anything is ever found in the host tier.")

@@ -23,13 +23,9 @@ MOST = 100_000
 
 
 def read_lengths_file(path: Path, longest: int) -> list[tuple[int, int]]:
-    """Prompt and output tokens of each request.
+    """Prompt and output tokens of each request; ``longest``: the most that both may come to together.
 
-    Args:
-        longest: the most that prompt and output may come to together.
-
-    Raises:
-        UsageError: the file cannot be read, or a line is no request, with its number.
+    Raises ``UsageError``: the file cannot be read, or a line is no request, with its number.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -82,7 +82,9 @@ def test_vllm_results_side_by_side(tmp_path: Path) -> None:
     assert (found["lmcache", "all"].failed, found["lmcache", "all"].ttft_ms.n) == (1, 5)
     assert found["lmcache", "all"].noise is not None
     assert found["none", "all"].device is None
-    assert report(none, tier).sentences == ()  # nothing says that one pass of a log is a first read
+    assert report(none, tier).sentences == (
+        "Invalid measurement (1 reason below): no conclusion can be drawn from its figures.",
+    )  # nothing says that one pass of a log is a first read
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_a_log_is_given_no_advice_for_runs(tmp_path: Path) -> None:
     lines = [f"{time},{arm},{label}" for arm, time in (("a", 20), ("b", 11)) for label in ("first", "again") for _ in range(6)]
     summary = report(log_of(tmp_path / "log", "ttft_ms,arm,pass\n" + "\n".join(lines) + "\n"))
     assert summary.notes == ()
-    assert "the first read cost −45.0 %" in summary.sentences[0]
+    assert "cold-pass overhead: none measurable (−45.0 %), with nothing to tell how much" in summary.sentences[0]
     assert "--" not in terminal.render(summary)
 
 

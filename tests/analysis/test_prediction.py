@@ -125,7 +125,7 @@ def test_where_all_agree_the_report_has_one_line(tmp_path: Path) -> None:
     summary = summarise(run_of(tmp_path))
     for text in (terminal.render(summary), markdown.render(summary)):
         words = " ".join(text.split())
-        assert "Predicted by the simulator, profile engine: tokens by tier of 60 of 60 requests are as foreseen." in words
+        assert "Predicted by the simulator, profile engine: tokens by tier of 60 of 60 requests are as predicted." in words
         assert "Predicted against measured" not in text
         assert "Predicted TTFT" not in text
 
@@ -161,7 +161,7 @@ def test_an_estimate_is_marked_and_a_difference_from_it_is_no_fault(tmp_path: Pa
     run = run_of(tmp_path, lost, exact=False)
     text = terminal.render(summarise(run))
     assert reasons(ExperimentView(run)) == []
-    assert "Estimated (no promise) by the simulator" in " ".join(text.split())
+    assert "Estimated by the simulator" in " ".join(text.split())
     assert re.search(r"^cpu +repeat +estimate +0 +48,640", text, re.MULTILINE)
     assert "Requests that differ" not in text
 

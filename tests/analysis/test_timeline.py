@@ -24,7 +24,7 @@ from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.runner import EngineRunner
-from kvbench.runners.engine.scheduling.preemption import least_computed
+from kvbench.runners.engine.scheduling.policies import least_computed
 from kvbench.runs.records import RequestKey
 from kvbench.runs.run_folder import read_run
 from kvbench.testing.fake_transfer import DelayedTransfer
@@ -155,7 +155,7 @@ def test_a_request_that_failed_before_its_first_token_is_one_phase() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, small_model: Path) -> Path:
     out = tmp_path_factory.mktemp("timeline") / "run"
-    assert main(["run", "pressure", "--model", str(small_model), *SIZES, "--quiet", "--out", str(out)]) == 0
+    assert main(["run", "pressure", "--model", str(small_model), *SIZES, "--repeats", "1", "--quiet", "--out", str(out)]) == 0
     return out
 
 

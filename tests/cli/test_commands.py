@@ -138,9 +138,7 @@ def test_an_untrusted_run_prints_its_table_and_exits_with_4(session: FakeSession
     assert main(["run"]) == 4
     captured = capsys.readouterr()
     assert "TTFT p50" in captured.out
-    assert captured.err.startswith(
-        "kvbench: error: measured, and not to be trusted: the server restarted; 6 of 60 requests failed (timeout)"
-    )
+    assert captured.err.startswith("kvbench: error: invalid measurement: the server restarted; 6 of 60 requests failed (timeout)")
     assert captured.err.count("\n") == 1
 
 

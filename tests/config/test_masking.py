@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ MASKED_JSON = (
 )
 
 
-@pytest.mark.parametrize("shape", ["--x={}", "X={}", "{}", "--vllm-arg=--x={}", "--env=X={}"])
+@pytest.mark.parametrize("shape", ["--x={}", "X={}", "{}", "--vllm-arg=--x={}", "--env=VLLM_X={}"])
 def test_secrets_in_json_are_masked_wherever_it_stands(shape: str) -> None:
     word, masked = (shape.replace("{}", text) for text in (JSON, MASKED_JSON))
     assert mask_command([word]) == [masked]
@@ -113,7 +114,7 @@ OPTIONS = (
         "url": ("none=http://u:geheim@h:1",),
     },
     {
-        "env": ("HF_TOKEN=geheim", "A=redis://:geheim@h", "B=1"),
+        "env": ("HF_TOKEN=geheim", "LMCACHE_A=redis://:geheim@h", "OMP_B=1"),
         "vllm_arg": ("--hf-token", "geheim", "--x=1", "--y", '{"a":{"password":"geheim"}}'),
         "redis": "redis://:geheim@nis@h",
         "tier": "none,redis",
@@ -122,7 +123,7 @@ OPTIONS = (
 KEPT = {
     "header": ["X: ***"],
     "url": ["none=http://***@h:1"],
-    "env": ["HF_TOKEN=***", "A=redis://***@h", "B=1"],
+    "env": ["HF_TOKEN=***", "LMCACHE_A=redis://***@h", "OMP_B=1"],
     "vllm_arg": ["--hf-token", "***", "--x=1", "--y", '{"a":{"password":"***"}}'],
     "redis": "redis://***@h",
 }
@@ -145,7 +146,7 @@ def test_a_configuration_keeps_no_secret_and_what_it_keeps_is_not_taken_for_one(
 
 
 def test_a_configuration_without_secrets_is_read_back_as_it_was() -> None:
-    given = {"tier": "none,redis", "env": ("B=1",), "vllm_arg": ("--x", "2"), "redis": "redis://h:1"}
+    given = {"tier": "none,redis", "env": ("OMP_B=1",), "vllm_arg": ("--x", "2"), "redis": "redis://h:1"}
     assert config(**config(**given).resolved()) == config(**config(**given).resolved() | given)
     assert not any(is_masked(word) for word in ("a*b", "**", "--x=****", "http://h/***", "none=http://h:1"))
 
@@ -174,8 +175,8 @@ def test_words_of_a_command_line() -> None:
 
 
 def test_the_line_for_a_shell_is_what_a_shell_reads_back() -> None:
-    launch = Launch(("python", "-m", "x", '--json={"a": "b c"}'), {"A": "1 2", "HF_TOKEN": "geheim"})
-    assert shlex.split(launch.shell_line()) == ["A=1 2", "HF_TOKEN=***", "python", "-m", "x", '--json={"a": "b c"}']
+    launch = Launch(("python", "-m", "x", '--json={"a": "b c"}'), {"OMP_A": "1 2", "HF_TOKEN": "geheim"})
+    assert shlex.split(launch.shell_line()) == ["OMP_A=1 2", "HF_TOKEN=***", "python", "-m", "x", '--json={"a": "b c"}']
 
 
 def test_what_is_inherited_and_matters_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,3 +188,67 @@ def test_what_is_inherited_and_matters_is_kept(monkeypatch: pytest.MonkeyPatch) 
     assert described["environment"] == {"VLLM_SET": "new"}
     assert {"VLLM_X": "1", "HF_TOKEN": "***"}.items() <= described["inherited"].items()
     assert not {"VLLM_SET", "SHOE_SIZE"} & set(described["inherited"])
+
+
+SECRET_NAMES = [
+    "PGPASSWORD",
+    "HFTOKEN",
+    "DB_PASS",
+    "JWT",
+    "COOKIE",
+    "MYSQL_PWD",
+    "SESSION_ID",
+    "APIKEY",
+    "OPENAIKEY",
+    "ghp",
+    "WANDB",
+    "DSN",
+    "DATABASE_URL",
+    "SMTP_LOGIN",
+    "SENTRY_DSN",
+    "PASS",
+    "BEARER",
+    "AUTHTOKEN",
+    "NGC_API",
+    "CREDS",
+    "SAS_SIGNATURE",
+    "AZURE_CONN",
+    "HF_TOKEN",
+    "LMCACHE_RESP_PASSWORD",
+    "LMCACHE_MYTOKEN",
+    "VLLM_API_KEY",
+    "VLLM_APIKEY",
+    "VLLM_JWT",
+    "SIGNING_CERT",
+    "PRIVATE_PEM",
+    "LICENSE",
+    "WEBHOOK",
+    "OTP",
+    "PIN",
+    "x",
+]
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_the_value_of_a_variable_is_kept_nowhere(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    word = f"{name}=geheim;a=geheim"
+    for command in (["--env", word], [f"--env={word}"], ["--sweep", f"env={word}"], [f"--sweep=env={word}"]):
+        kept = mask_command(["run", *command, "--docs", "3"])
+        assert "geheim" not in str(kept)
+        assert kept[0] == "run"
+        assert kept[-2:] == ["--docs", "3"]
+    (given,) = cast("list[str]", config(tier="none", env=(word,)).resolved()["env"])
+    assert "geheim" not in given
+    assert is_masked(given)
+    launch = Launch(("vllm",), {name: "geheim"})
+    assert launch.describe()["environment"] == {name: "***"}
+    assert "geheim" not in launch.shell_line()
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["OMP_NUM_THREADS=2", "VLLM_CPU_KVCACHE_SPACE=1", "LMCACHE_CHUNK_SIZE=256", "HF_HUB_OFFLINE=1", "PYTHONHASHSEED=0", "PGPASSWORD="],
+)
+def test_variables_that_change_what_is_measured_are_shown(word: str) -> None:
+    assert mask_command(["--env", word, f"--env={word}"]) == ["--env", word, f"--env={word}"]
+    assert mask_value("env", word) == word

@@ -18,8 +18,7 @@ from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import block_trace
-from kvbench.planning.trace_plan import TracePlan, plan_trace
-from kvbench.planning.trace_tiers import read_tiers
+from kvbench.planning.trace_plan import TracePlan, plan_trace, read_tiers
 from kvbench.reports import trace_plan as reports
 from kvbench.reports.formats.json import to_json
 from kvbench.reports.plan_plots import trace_plots

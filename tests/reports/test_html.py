@@ -155,7 +155,9 @@ def test_a_run_that_is_not_to_be_trusted_says_so_before_its_tables(tmp_path: Pat
         return replace(answer, error=RequestError("timeout", "no answer")) if (arm, index, doc) == ("cpu", 1, 0) else answer
 
     page = page_of(Made().write(tmp_path / "run", script, "invalid", ["made so"]))
-    assert page.index("not to be trusted") < page.index("made so") < page.index("1 of 60 requests failed (timeout)") < page.index("<table")
+    assert (
+        page.index("Invalid measurement") < page.index("made so") < page.index("1 of 60 requests failed (timeout)") < page.index("<table")
+    )
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:

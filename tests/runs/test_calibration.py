@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvbench.errors import UsageError
-from kvbench.runs.calibration import calibrate, describe_fit
+from kvbench.reports.formats import terminal
+from kvbench.runs.calibration import calibrate, complete, describe_fit
 from kvbench.runs.rates import Rates
-from kvbench.runs.records import RequestError, RequestRecord
+from kvbench.runs.records import PassRecord, RequestError, RequestRecord
+from kvbench.runs.run_folder import Run
+from kvbench.summary.summary import summarise
 from tests.made import PROMPT, Answer, Made, cyclic
 
 TRUE = Rates(prefill=8_000, restore=400_000, overhead_ms=6)
@@ -83,6 +87,57 @@ def test_a_prediction_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_without_loads_tells_no_restore_rate(tmp_path: Path) -> None:
-    fitted = calibrate(Made(arms={"none": None}).write(tmp_path / "run", linear))
+    run = Made(arms={"none": None}).write(tmp_path / "run", linear)
+    fitted = calibrate(run)
     assert fitted.rates.restore is None
     assert fitted.rates.prefill == pytest.approx(8_000)
+    with pytest.raises(UsageError, match=r"none of its requests loaded from a host tier a known number of tokens; give --restore-rate"):
+        complete(Rates(None, None), None, run, tier=True)
+
+
+def lost(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+    """Loads that are timed, and first tokens that came no later for them."""
+    answer = cyclic(arm, repeat, index, position, doc)
+    return replace(answer, ttft_ms=1.0 if answer.host else 100.0, restore_ms=2.0 if answer.host else None)
+
+
+def test_a_load_that_the_fit_gives_no_time_is_the_reason_that_is_said(tmp_path: Path) -> None:
+    """Its report prints what a load takes, so that no request tells it would be wrong."""
+    run = Made(edit_pass=predicted).write(tmp_path / "run", lost)
+    assert calibrate(run).rates.restore is None
+    words = (
+        "the restore rate cannot be told from the noise of its times (16 requests loaded from a host tier, 4,864 tokens in the median; "
+        "the loads by themselves ran at 2,432,000 tokens/s); give --restore-rate"
+    )
+    with pytest.raises(UsageError, match=re.escape(words)):
+        complete(Rates(None, None), None, run, tier=True)
+    assert "Where it needs another rate, none is predicted: the restore rate cannot be told" in report(run)
+
+
+def test_loads_that_met_others_are_the_reason_that_is_said(tmp_path: Path) -> None:
+    def edit(record: RequestRecord) -> RequestRecord:
+        return replace(record, sent_s=record.scheduled_s - 1.0) if record.key.arm == "cpu" and record.key.pass_index else record
+
+    run = Made(edit=edit).write(tmp_path / "run", linear)
+    with pytest.raises(UsageError, match=r"none of its 16 requests that loaded from a host tier ran alone \(--concurrency 1\)"):
+        complete(Rates(None, None), None, run, tier=True)
+
+
+def test_a_report_says_why_no_time_is_predicted(tmp_path: Path) -> None:
+    run = Made(edit=lambda record: replace(record, sent_s=0.0), edit_pass=predicted).write(tmp_path / "run", linear)
+    assert "No TTFT is predicted: no request that ran alone (--concurrency 1) has a first token" in report(run)
+
+
+def test_nothing_to_compare_is_said_as_such(tmp_path: Path) -> None:
+    run = Made(edit_pass=predicted).write(tmp_path / "run", lambda *_: Answer(5.0, device=None, host=None))
+    assert "profile engine: nothing to compare with, as no request that succeeded has known tokens by tier." in report(run)
+
+
+def predicted(record: PassRecord) -> PassRecord:
+    """With a prediction that computes everything."""
+    tokens = [(0, 0, PROMPT)] * record.requests
+    return replace(record, prediction={"profile": "engine", "exact": False, "requests": tokens, "ttft_ms": [None] * record.requests})
+
+
+def report(run: Run) -> str:
+    return " ".join(terminal.render(summarise(run, per_document=True)).split())

@@ -164,6 +164,39 @@ def test_arms_take_turns_in_going_first(measure: Callable[..., Run]) -> None:
     assert [line["cached_tokens_device"] + line["cached_tokens_host"] for line in run.requests] == [0] * 12  # each arm starts cold
 
 
+class Notes(Watcher):
+    """What the session says."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds", "repeats", "told"),
+    [
+        ({}, 120, 3, []),
+        ({}, 0, 1, ["1 of 3 repeats, as more would take above 0 s (--repeats 3)"]),
+        ({"repeats": 2}, 0, 2, []),
+        ({"experiment": "cyclic"}, 120, 1, []),
+    ],
+)
+def test_auto_repeats_as_often_as_two_minutes_hold(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], seconds: float, repeats: int, told: list[str]
+) -> None:
+    monkeypatch.setattr(session, "MOST_AUTO_S", seconds)
+    sizes = {"experiment": "pressure", "requests": 2, "prompt_tokens": 8, "output_tokens": 4, "arm": "ample,recompute"}
+    sizes = {"experiment": "cyclic", **SIZES} if given.get("experiment") == "cyclic" else sizes
+    notes = Notes()
+    session.run(load_config(None, {"model": str(small_model), **sizes, **given}), tmp_path / "run", notes, ["kvbench", "run"])
+    run = read_run(tmp_path / "run")
+    assert {line["repeat"] for line in run.passes} == set(range(repeats))
+    assert run.manifest["config"]["repeats"] == repeats
+    assert [text for text in notes.said if "repeat" in text] == told
+
+
 @pytest.mark.parametrize("given", [{"concurrency": 3}, {"concurrency": 3, "max_batch_tokens": 7}])
 def test_several_requests_at_once(measure: Callable[..., Run], given: dict[str, Any]) -> None:
     run = measure(output_tokens=5, passes="sequential,repeat", **given)

@@ -203,6 +203,33 @@ def test_values_may_be_spelled_otherwise_when_it_goes_on(tmp_path: Path) -> None
     assert sweep(tmp_path / "out", "reuse=0.0,5e-1") == 0
 
 
+@pytest.mark.parametrize("name", ["../x", "absolute", "a/../../x", "..", ".", "", "reuse-0.5", "other", "reuse-1\0", None, 3])
+def test_only_the_planned_folders_of_a_sweep_are_touched(stopped: Path, capsys: Captured, name: Any) -> None:
+    """A ``sweep.json`` from elsewhere cannot have anything else renamed or written."""
+    victim = stopped.parent / "x"
+    (victim / "deep").mkdir(parents=True)
+    (victim / "manifest.json").write_text("{}", encoding="utf-8")
+    file = stopped / "sweep.json"
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    kept["points"][2]["folder"] = str(victim) if name == "absolute" else name
+    file.write_text(json.dumps(kept), encoding="utf-8")
+    before = tree(stopped.parent)
+    assert sweep(stopped) == 2
+    error = capsys.readouterr().err
+    assert "sweep.json" in error or "holds another sweep" in error
+    assert tree(stopped.parent) == before
+    if name not in ("reuse-0.5", "other"):
+        assert main(["report", str(stopped)]) == 2  # nothing elsewhere is read either
+
+
+def test_a_link_in_the_place_of_a_new_file_is_not_followed(stopped: Path) -> None:
+    victim = stopped.parent / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (stopped / "sweep.json.new").symlink_to(victim)
+    assert sweep(stopped) == 0
+    assert victim.read_text(encoding="utf-8") == "mine"
+
+
 def test_a_folder_that_is_no_sweeps_is_refused(tmp_path: Path, capsys: Captured) -> None:
     assert main([*COMMON, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     assert sweep(tmp_path / "run") == 2
@@ -281,7 +308,7 @@ def test_a_point_that_is_not_to_be_trusted_is_measured_once_and_ends_with_4_each
     for _ in range(2):
         assert sweep(tmp_path / "out", "reuse=0,1") == 4
         captured = capsys.readouterr()
-        assert captured.err.splitlines()[-1] == "kvbench: error: measured, and not to be trusted: reuse=0: made so"
+        assert captured.err.splitlines()[-1] == "kvbench: error: invalid measurement: reuse=0: made so"
         assert "- reuse=0: made so" in captured.out
     assert "reuse=0 (1 of 2): measured before, and kept" in captured.err
     assert [read_run(tmp_path / "out" / f"reuse-{value}").manifest["status"] for value in (0, 1)] == ["invalid", "complete"]

@@ -43,7 +43,7 @@ VALUES = {
 
 SWITCHES = (
     *("empty-first", "role-chunk", "textless", "counts-chunks", "knows-ids", "usage", "says-cached", "done", "keep-alive"),
-    *("healthy", "resets", "tier-answers"),
+    *("healthy", "resets", "tier-answers", "prefix-caching"),
 )
 """Options that are also there as ``--no-...``."""
 

@@ -23,6 +23,7 @@ class AtOnceOptions(RunConfig):
 
     autos: ClassVar[Mapping[str, int | str]] = {}
     smaller: ClassVar[str] = "--kv-tokens, --swap-gib or --requests"
+    auto_repeats: ClassVar[int] = 3
 
     requests: Annotated[Annotated[int, Field(ge=1, le=100_000)] | Auto, REQUESTS] = Field(
         "auto", description="Requests, all sent at the start."

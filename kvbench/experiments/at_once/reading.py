@@ -3,13 +3,18 @@ the tokens that it has in the first arm."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from kvbench.analysis.known_noise import KnownNoise
+from kvbench.analysis.pass_rows import PassRow
+from kvbench.analysis.run_noise import of_repeats
 from kvbench.analysis.run_view import Line, RunView
-from kvbench.drawing.numbers import numbered
-from kvbench.experiments.at_once.metrics import compared
+from kvbench.analysis.speedup import FirstRead
+from kvbench.drawing.numbers import factor, numbered, within
+from kvbench.experiments.at_once.metrics import compared, measured
 from kvbench.experiments.reading import Reading
+from kvbench.experiments.verdict import ArmVerdict, claim, remark
 
 EXACT = "float64"
 """A batch of other sequences changes the last bits of a logit. In float64 two tokens would have to be within some 1e-13 of each other for
@@ -20,9 +25,11 @@ class AtOnceReading(Reading):
     """Arms are ways to use the memory, and no tiers.
 
     Attributes:
+        reference: the arm that speeds are over; ``None``: the first one.
         last_bits: why the same request may give other tokens in another arm.
     """
 
+    reference: ClassVar[str | None] = None
     last_bits: ClassVar[str] = "with other requests in a batch the last bits of a logit differ"
 
     def title(self, view: RunView) -> Iterator[str]:
@@ -30,6 +37,23 @@ class AtOnceReading(Reading):
         config = view.info.config
         if "requests" in config:
             yield f"{config['requests']:,} requests of {config['prompt_tokens']} + {config['output_tokens']}"
+
+    def noises(self, view: RunView) -> Iterator[KnownNoise]:
+        """Of output tokens/s."""
+        several = len(view.labels) > 1
+        for index, label in view.labels.items():
+            arms = measured(view, None, index).items()
+            yield from of_repeats((f"arm {arm}, pass {label}" if several else f"arm {arm}", list(own.rates.values())) for arm, own in arms)
+
+    def verdicts(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterator[ArmVerdict]:
+        """Of output tokens/s, over the reference arm's."""
+        reference = self.reference or view.info.baseline
+        for row in view.rows[self.keys[0]]:
+            if row.arm != reference and row.speed is not None:
+                ratio = row.speed, row.speed_interval
+                said = f"{row.arm}: {row.tokens_per_s:,.0f} output tokens/s, {factor(row.speed)}{within(ratio[1])} of {reference}'s"
+                words = f"{said}{remark(*ratio, view.noise)}."
+                yield ArmVerdict(row.arm, getattr(row, "pass_name", None), claim(*ratio, view.noise), words, f"{said}.")
 
     def wrong_tokens(self, view: RunView) -> Iterator[str]:
         """Reasons: other tokens than the reference's, where no rounding explains them."""

@@ -34,7 +34,7 @@ def control_configs(config: CyclicOptions, manifest: Mapping[str, Any]) -> dict[
         "docs": min(manifest["workload"]["documents"], held),
         "passes": PASSES,
         "overlap": 0.0,
-        "repeats": max(config.repeats, LEAST_CONTROL_REPEATS),
+        "repeats": max(config.planned_repeats, LEAST_CONTROL_REPEATS),
     }
     if sizes := [size for size in capacity["host_tokens"].values() if size is not None]:
         common["host_tokens"] = sizes[0]  # that of every arm that has one; "auto" would be another

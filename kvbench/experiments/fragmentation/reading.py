@@ -7,16 +7,18 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_view import Rows, RunView
 from kvbench.analysis.speedup import FirstRead
 from kvbench.drawing.layout import Style
-from kvbench.drawing.numbers import NO_INTERVAL, per_cent, within
+from kvbench.drawing.numbers import per_cent, within
 from kvbench.drawing.plots import Plot
 from kvbench.experiments.at_once.reading import AtOnceReading, unfinished, wrong_lengths
 from kvbench.experiments.fragmentation import metrics, tables
 from kvbench.experiments.fragmentation.metrics import FragmentationRow
 from kvbench.experiments.reading import spliced
+from kvbench.experiments.verdict import remark
 
 SPOKEN = 16
 """Block size of the paged arm that sentences speak of; where it was not measured, the first one."""
@@ -71,7 +73,7 @@ class FragmentationReading(AtOnceReading):
         if base is not None and base.waste is not None:
             yield _waste(base, paged, view.info.config["max_length"])
         if base is not None and paged is not None:
-            yield from _gain(base, paged)
+            yield from _gain(base, paged, view.noise)
         if own is not None and own.shares is not None:
             later, scattered = per_cent(own.shares.for_later), per_cent(own.shares.scattered)
             yield (
@@ -122,7 +124,7 @@ def _waste(base: FragmentationRow, paged: FragmentationRow | None, length: int) 
     return f"{said}."
 
 
-def _gain(base: FragmentationRow, paged: FragmentationRow) -> Iterator[str]:
+def _gain(base: FragmentationRow, paged: FragmentationRow, noise: KnownNoise | None) -> Iterator[str]:
     if base.at_once is None or paged.speed is None or paged.tokens_per_s is None or base.tokens_per_s is None:
         return
     if paged.at_once is None:
@@ -130,7 +132,7 @@ def _gain(base: FragmentationRow, paged: FragmentationRow) -> Iterator[str]:
     else:
         many = f"{paged.at_once:.1f} requests ran at once on {paged.arm} in place of {base.at_once:.1f}, {paged.times:.1f} times as many"
     speed = f"{paged.tokens_per_s:,.0f} output tokens/s in place of {base.tokens_per_s:,.0f}, {paged.speed:.2f}x"
-    yield f"In the same memory, {many}, and gave {speed}{within(paged.speed_interval) or NO_INTERVAL}."
+    yield f"In the same memory, {many}, and gave {speed}{within(paged.speed_interval)}{remark(paged.speed, paged.speed_interval, noise)}."
 
 
 READING = FragmentationReading()

@@ -19,9 +19,7 @@ import pandas as pd
 from kvbench.analysis.run_view import RunView
 from kvbench.analysis.statistics import known_median
 from kvbench.drawing.numbers import milliseconds, times
-
-CLOSE = 0.05
-"""Up to so far from 1 a ratio says that both take about as long."""
+from kvbench.experiments.verdict import NOTICEABLE, Claim, claim
 
 _WAYS = ["recompute", "restore", "step", "out"]
 
@@ -142,8 +140,8 @@ def _at(row: CrossoverRow) -> str:
     assert row.ratio is not None
     to_next = f"recomputing took {milliseconds(row.recompute_ms)}, restoring and a step {milliseconds(row.restored_ms)}"
     spread = "" if row.ratio_range is None else f" [{' to '.join(times(bound) for bound in row.ratio_range)} in {row.repeats:,} repeats]"
-    if abs(row.ratio - 1) <= CLOSE:
-        said = "both take about as long"
+    if claim(row.ratio, row.ratio_range, None) is Claim.SAME or abs(row.ratio - 1) <= NOTICEABLE:
+        said = "both take about as long" if abs(row.ratio - 1) <= NOTICEABLE else f"no clear difference ({times(row.ratio)})"
     else:
         said = f"{'restoring' if row.ratio > 1 else 'recomputing'} is {_factor(row.ratio)} as fast"
     return f"At a history of {row.context:,} tokens, to the next token, {to_next}: {said}{spread}."

@@ -44,6 +44,16 @@ class PressureRow:
     swap_full: int | None
     stalls: StallTimes
 
+    @property
+    def speed(self) -> float | None:
+        """``share``, as other experiments call it."""
+        return self.share
+
+    @property
+    def speed_interval(self) -> Interval | None:
+        """Its interval."""
+        return self.share_interval
+
 
 def rows(view: RunView) -> Iterator[PressureRow]:
     """A row for each arm that has a request."""

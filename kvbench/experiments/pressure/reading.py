@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
+from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Rows, RunView
@@ -15,11 +16,12 @@ from kvbench.analysis.statistics import P99_NEEDS
 from kvbench.drawing.layout import Style
 from kvbench.drawing.numbers import milliseconds, numbered, within
 from kvbench.drawing.plots import Plot
+from kvbench.experiments.at_once.metrics import measured
 from kvbench.experiments.at_once.reading import AtOnceReading, unfinished, wrong_lengths
 from kvbench.experiments.pressure import crossover, metrics, tables
 from kvbench.experiments.pressure.metrics import PressureRow
 from kvbench.experiments.reading import spliced
-from kvbench.experiments.tiers.sentences import NOTICEABLE, SHARED_CORES, UNSTEADY
+from kvbench.experiments.verdict import Claim, claim, remark
 
 WHOLE = {
     "ample": "has room for every request at its end",
@@ -75,15 +77,13 @@ class PressureReading(AtOnceReading):
                 yield f"the swap space was full at {full} preemptions, which were recomputed instead; raise --swap-gib"
         yield from self.other_tokens(view)
 
-    def unsteady(self, view: RunView, first_reads: Sequence[FirstRead]) -> Iterator[str]:
-        """Where an arm was much faster than the one in which nothing runs short: that one does the least work, on a slower machine."""
-        rows = view.rows["pressure"]
-        fastest = max((row.share for row in rows if row.share is not None), default=1.0)
-        if rows and rows[0].arm == "ample" and fastest > 1 + UNSTEADY:
-            yield (
-                f"an arm was {(fastest - 1) * 100:.0f} % faster than ample, which does the least work, so the times of this run mean "
-                f"little (counts are exact): {SHARED_CORES}"
-            )
+    def noises(self, view: RunView) -> Iterator[KnownNoise]:
+        """Repeats, and where an arm was faster than the one in which nothing runs short: that one does the least work."""
+        yield from super().noises(view)
+        if view.info.baseline == "ample":
+            for arm, own in measured(view, view.info.baseline).items():
+                if own.speed is not None and own.speed > 1:
+                    yield KnownNoise(own.speed - 1, "arms", f"arm {arm} faster than ample, which does the least work")
 
     def sentences(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterator[str]:
         """What the shortage cost each arm, and which recovery was cheaper; of a run with a history, which way back was faster."""
@@ -102,10 +102,11 @@ class PressureReading(AtOnceReading):
         for row in rows[1:]:
             if row.share is not None:
                 share = f"{row.share:.2f}x{within(row.share_interval)} of {base.arm}'s {base.tokens_per_s:,.0f}"
+                share += remark(row.share, row.share_interval, view.noise)
                 yield f"Arm {row.arm} gave {row.tokens_per_s:,.0f} output tokens/s, {share}{_cost(row, base)}."
         recovered = {row.arm: row for row in rows if row.arm in RECOVERIES and row.preemptions}
         if len(recovered) == len(RECOVERIES):
-            yield _cheaper(recovered["recompute"], recovered["swap"], view.info)
+            yield _cheaper(recovered["recompute"], recovered["swap"], view)
 
     def conditions(self, view: RunView) -> Iterable[str]:
         """The sentences on a history name the link themselves."""
@@ -170,25 +171,25 @@ def _cost(row: PressureRow, base: PressureRow) -> str:
     return ": no request gave way" if row.preemptions == 0 else ""
 
 
-def _cheaper(recompute: PressureRow, swap: PressureRow, info: RunInfo) -> str:
+def _cheaper(recompute: PressureRow, swap: PressureRow, view: RunView) -> str:
     """By tokens/s, where the difference is one; and what coming back took, the wait for room left out."""
-    best = next((one.arm for one, other in ((swap, recompute), (recompute, swap)) if _above(one, other)), None)
+    best = next((one.arm for one, other in ((swap, recompute), (recompute, swap)) if _above(one, other, view.noise)), None)
     cheaper = "Neither recovery was clearly cheaper here" if best is None else f"Cheaper here: {best}"
     both = f"{swap.tokens_per_s:,.0f} output tokens/s by swap, {recompute.tokens_per_s:,.0f} by recompute"
     took = [f"{milliseconds(ms)} by {row.arm}" for row in (swap, recompute) if (ms := _came_back_ms(row)) is not None]
     back = f"; the wait for room left out, coming back took {', '.join(took)} in the median" if len(took) == 2 else ""
-    a_copy = info.device == "cpu" and info.link is None
+    a_copy = view.info.device == "cpu" and view.info.link is None
     ram = ". Device pool and swap space are both RAM here, and a swap is a memory copy" if a_copy else ""
     return f"{cheaper} ({both}{back}){ram}."
 
 
-def _above(one: PressureRow, other: PressureRow) -> bool:
-    """Whether one gave clearly more: by intervals that do not meet, without repeats by more than :data:`NOTICEABLE`."""
-    if one.share is None or other.share is None:
+def _above(one: PressureRow, other: PressureRow, noise: KnownNoise | None) -> bool:
+    """Whether one gave clearly more, by a claim and by intervals that do not meet."""
+    if one.share is None or not other.share:
         return False
-    if one.share_interval is not None and other.share_interval is not None:
-        return one.share_interval[0] > other.share_interval[1]
-    return one.share > other.share * (1 + NOTICEABLE)
+    if one.share_interval is not None and other.share_interval is not None and one.share_interval[0] <= other.share_interval[1]:
+        return False
+    return claim(one.share / other.share, None, noise) is Claim.FASTER
 
 
 def _came_back_ms(row: PressureRow) -> float | None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from matplotlib.figure import Figure
 
 from kvbench.analysis.run_view import RunView
-from kvbench.drawing.plots import BLUE, GREY, WIDTH, Plot, drawn, printable
+from kvbench.drawing.clean import one_line
+from kvbench.drawing.plots import BLUE, GREY, WIDTH, Plot, drawn
 from kvbench.experiments.sharing.metrics import REFERENCE, held_blocks
 
 PANEL, AROUND = 2.1, 0.7
@@ -26,9 +27,9 @@ def held_plots(view: RunView) -> Iterator[Plot]:
     for arm, index in keys:
         blocks = [step.blocks for step in held[arm, 0, index]]
         dashes = "--" if arm == REFERENCE else "-"
-        panels[index].plot(range(1, len(blocks) + 1), blocks, dashes, color=(GREY, BLUE)[arms.index(arm) % 2], label=printable(arm))
+        panels[index].plot(range(1, len(blocks) + 1), blocks, dashes, color=(GREY, BLUE)[arms.index(arm) % 2], label=one_line(arm))
     for index, axes in panels.items():
-        axes.set_title(printable(view.labels[index]), loc="left", fontsize=9)
+        axes.set_title(one_line(view.labels[index]), loc="left", fontsize=9)
         axes.set_ylabel("blocks")
         axes.set_xlim(left=1)
         axes.set_ylim(bottom=0)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
+from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, Rows, RunView
 from kvbench.analysis.speedup import FirstRead
 from kvbench.drawing.layout import Style
-from kvbench.drawing.numbers import NO_INTERVAL, numbered, within
+from kvbench.drawing.numbers import numbered, within
 from kvbench.drawing.plots import Plot
 from kvbench.experiments.at_once.reading import AtOnceReading, different, lengths
 from kvbench.experiments.sharing import metrics, tables
 from kvbench.experiments.sharing.metrics import REFERENCE, SharingRow
+from kvbench.experiments.verdict import remark
 
 MIB = 2**20
 ANSWERS = {"sampling": "sample", "beam": "beam"}
@@ -25,6 +27,7 @@ class SharingReading(AtOnceReading):
     """What the answers to one prompt held together."""
 
     keys = ("sharing",)
+    reference = REFERENCE
     last_bits = "the order in which a sum is taken differs in the last bits"
     row_types: ClassVar[Mapping[str, type]] = {"sharing": metrics.SharingRow}
 
@@ -90,7 +93,7 @@ class SharingReading(AtOnceReading):
             other = base.get(row.pass_name)
             if row.arm != REFERENCE and other is not None and row.blocks is not None and other.blocks is not None:
                 answers = numbered(row.answers // max(row.requests, 1), ANSWERS.get(row.pass_name, "answer"))
-                yield f"{answers} of each prompt: {_memory(row, row.blocks, other.blocks)}{_copies(row, other)}{_speed(row)}."
+                yield f"{answers} of each prompt: {_memory(row, row.blocks, other.blocks)}{_copies(row, other)}{_speed(row, view.noise)}."
         if rows and not any(row.saved is not None for row in rows):
             yield f"One of the arms did not end, so there is nothing to compare: what is saved stands beside {REFERENCE}."
 
@@ -131,14 +134,11 @@ def _copies(row: SharingRow, other: SharingRow) -> str:
     return f", and copied {row.copied_blocks:,} in place of {other.copied_blocks:,}"
 
 
-def _speed(row: SharingRow) -> str:
+def _speed(row: SharingRow, noise: KnownNoise | None) -> str:
     if row.speed is None or row.tokens_per_s is None:
         return ""
-    text = f"; {row.tokens_per_s:,.0f} output tokens/s, {row.speed:.2f}x"
-    if row.speed_interval is None:
-        return f"{text}{NO_INTERVAL}"
-    low, high = row.speed_interval
-    return f"{text}{within(row.speed_interval)}{', no clear difference' if low <= 1 <= high else ''}"
+    difference = f"{within(row.speed_interval)}{remark(row.speed, row.speed_interval, noise)}"
+    return f"; {row.tokens_per_s:,.0f} output tokens/s, {row.speed:.2f}x{difference}"
 
 
 READING = SharingReading()

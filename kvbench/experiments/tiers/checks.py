@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
+from kvbench.config.vllm import prefix_cache_off
 from kvbench.workloads.passes import IN_ORDER
 
 
@@ -70,8 +71,10 @@ def _in_order_again(view: RunView, arm: str) -> Iterator[tuple[str, list[Line]]]
 
 
 def not_predicted(view: RunView) -> Iterator[str]:
-    """A server whose cache semantics nobody knows."""
-    if view.info.profile is None and view.passes and not view.info.of_log and not any(line.get("prediction") for line in view.passes):
+    """A server whose cache semantics nobody knows, or whose prefix cache is off."""
+    if off := prefix_cache_off(view.info.config.get("vllm_arg") or ()):
+        yield f"hits are not predicted: --vllm-arg={off} turns the server's prefix cache off, so nothing is found in the device pool"
+    elif view.info.profile is None and view.passes and not view.info.of_log and not any(line.get("prediction") for line in view.passes):
         yield "hits are not predicted: the cache semantics of this server are not known"
 
 
@@ -102,9 +105,10 @@ def tier_sizes(view: RunView) -> Iterator[str]:
             small = f"the {arm} tier ({size:,}) is smaller than one chunk ({chunk:,}) and stores nothing"
             yield f"{small}; {remedy}, or lower --chunk-tokens"
         elif documents and size < max(documents):
+            hit = any(line["arm"] == arm and line["cached_tokens_host"] for line in view.requests)
             yield (
                 f"the {arm} tier ({size:,}) is smaller than the longest document ({max(documents):,}): "
-                f"its chunks evict each other, so nothing of it can hit; {remedy}"
+                f"its chunks evict each other, so {'little' if hit else 'nothing'} of it can hit; {remedy}"
             )
         elif chunk is not None and size < sum(tokens // chunk * chunk for tokens in documents) and _each_its_own(view, arm):
             yield (

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from kvbench.analysis.known_noise import KnownNoise
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
+from kvbench.analysis.run_noise import of_tiers
 from kvbench.analysis.run_view import RunView
 from kvbench.analysis.speedup import FirstRead
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.tiers import checks, sentences
+from kvbench.experiments.verdict import ArmVerdict
 from kvbench.workloads.passes import IN_ORDER, NAMES
 
 
@@ -45,17 +48,23 @@ class TierReading(Reading):
         """Of the requests themselves."""
         return ()
 
-    def unsteady(self, view: RunView, first_reads: Sequence[FirstRead]) -> Iterable[str]:
-        """Where the same work differed by itself; the arms of a log may be anything."""
-        return () if view.info.of_log else sentences.unsteady(first_reads)
+    def noises(self, view: RunView) -> Iterator[KnownNoise]:
+        """Of TTFT p50."""
+        return of_tiers(view, self.first_judged)
+
+    def verdicts(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterable[ArmVerdict]:
+        """What reading again gained; of a log with one pass nothing, as nothing says what that is."""
+        if view.info.simulated or (view.info.of_log and len(view.labels) == 1):
+            return ()
+        return sentences.verdicts(self, view, passes, first_reads)
 
     def sentences(self, view: RunView, passes: Sequence[PassRow], first_reads: Sequence[FirstRead]) -> Iterable[str]:
-        """What reading again gained; of a log with one pass nothing, as nothing says what that is."""
-        if view.info.of_log and len(view.labels) == 1:
-            return ()
+        """The verdicts; why there is none; of a simulated run what it predicts."""
         if view.info.simulated:
             return sentences.predicted(self, view, passes)
-        return sentences.read(self, view, passes, first_reads)
+        if view.info.of_log and len(view.labels) == 1:
+            return ()
+        return [verdict.words for verdict in self.verdicts(view, passes, first_reads)] or sentences.no_verdict(view, passes)
 
     def limits(self, view: RunView) -> Iterator[str]:
         """What documents that are alike, and passes that read all of them, leave out."""

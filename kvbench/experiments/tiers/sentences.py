@@ -9,20 +9,13 @@ from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import RunView
 from kvbench.drawing.layout import grouped
-from kvbench.drawing.numbers import milliseconds, times
+from kvbench.drawing.numbers import NO_INTERVAL, milliseconds, per_cent, signed_per_cent, times
+from kvbench.experiments.verdict import ArmVerdict, Claim, claim
 from kvbench.workloads.passes import IN_ORDER
 
 if TYPE_CHECKING:  # scipy comes with it
     from kvbench.analysis.speedup import FirstRead
     from kvbench.analysis.statistics import Interval
-
-NOTICEABLE = 0.05
-"""Without repeats there is no interval; then a difference counts as one above this share, and above the noise."""
-
-UNSTEADY = 0.2
-"""Above this share the same work differed too much by itself for its times to say anything."""
-
-SHARED_CORES = "the cores were shared; close other programs, use fewer threads (OMP_NUM_THREADS=1), or repeat (--repeats 3)"
 
 
 class ReadAgain(Protocol):
@@ -34,14 +27,19 @@ class ReadAgain(Protocol):
         """How a pass reads again, as the beginning of a sentence."""
 
 
-def read(reading: ReadAgain, view: RunView, rows: Sequence[PassRow], costs: Iterable[FirstRead]) -> list[str]:
-    """One or two sentences for each arm beside the baseline."""
+def verdicts(reading: ReadAgain, view: RunView, rows: Sequence[PassRow], costs: Iterable[FirstRead]) -> Iterator[ArmVerdict]:
+    """The verdict on each arm beside the baseline; none where no request gave a token."""
+    if any(row.ttft_ms.p50 is not None for row in rows):
+        by_arm = {cost.arm: cost for cost in costs}
+        for arm in view.arms[1:]:
+            yield _of_arm(reading, view, rows, arm, by_arm.get(arm))
+
+
+def no_verdict(view: RunView, rows: Sequence[PassRow]) -> list[str]:
+    """Why there is none."""
     if not any(row.ttft_ms.p50 is not None for row in rows):
         return ["No request gave a token, so there is nothing to read from this run."]
-    if len(view.arms) < 2:
-        return [f"Only the arm {view.info.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."]
-    by_arm = {cost.arm: cost for cost in costs}
-    return [sentence for arm in view.arms[1:] for sentence in _of_arm(reading, view.info, rows, arm, by_arm.get(arm))]
+    return [f"Only the arm {view.info.baseline} was measured: there is nothing to compare it with; name two (--tier none --tier cpu)."]
 
 
 def predicted(reading: ReadAgain, view: RunView, rows: Sequence[PassRow]) -> list[str]:
@@ -74,36 +72,24 @@ def _found(row: PassRow, arm: str) -> str:
     return f"of {prompt} prompt tokens {device} come from the device pool{loaded} and {computed} are computed"
 
 
-def unsteady(costs: Iterable[FirstRead]) -> Iterator[str]:
-    """A note where the machine changed its speed during the run: the same work differed by itself, or a first read got faster.
-
-    A tier only adds work to a first read, so one that is much faster with a tier was measured on a faster machine.
-    """
-    found = list(costs)
-    noise = max((cost.noise for cost in found if cost.noise is not None), default=0.0)
-    faster = max((-cost.cost for cost in found), default=0.0)
-    if max(noise, faster) > UNSTEADY:
-        yield (
-            f"the same work differed by {max(noise, faster) * 100:.0f} % within this run, so its times mean little (token counts are "
-            f"exact): {SHARED_CORES}"
-        )
-
-
-def _of_arm(reading: ReadAgain, info: RunInfo, rows: Sequence[PassRow], arm: str, cost: FirstRead | None) -> Iterator[str]:
+def _of_arm(reading: ReadAgain, view: RunView, rows: Sequence[PassRow], arm: str, cost: FirstRead | None) -> ArmVerdict:
     own = headline(row for row in rows if row.arm == arm and row.pass_index >= reading.first_judged and row.speedup.p50 is not None)
-    noise = None if cost is None else cost.noise
-    gained = None
-    if own is not None:
-        base = next(row for row in rows if row.arm == info.baseline and row.pass_index == own.pass_index)
-        gained = f"{reading.again(own.pass_name)}, {_gain(base, own, noise, info)}"
-    first = None if cost is None else _first_read(cost, "" if info.of_log else " (--repeats 3)")
-    if gained and first:
-        yield f"{gained}; {first}."
-    elif gained or first:
-        text = str(gained or f"On the {arm} tier {first}")
-        yield text + "."
-    else:
-        yield f"No request of the arm {arm} gave a token, so nothing can be said of it."
+    first = "" if cost is None else _cold_pass(cost)
+    if own is None:
+        words = f"Arm {arm}: {first}." if first else f"No request of the arm {arm} gave a token, so nothing can be said of it."
+        return ArmVerdict(arm, None, Claim.UNKNOWN, words, words)
+    base = next(row for row in rows if row.arm == view.info.baseline and row.pass_index == own.pass_index)
+    kind, no_token = claim(own.speedup.p50, own.speedup.p50_interval, view.noise), _no_token(own, view.info)
+    if no_token is not None and kind is not Claim.SLOWER:
+        kind = Claim.NOTHING
+    text = _gain(reading, base, own, kind, no_token, view)
+    if first:
+        text += f"; {first}"
+    elif kind is Claim.SAME and view.noise is not None:
+        text += f" (run-to-run noise {per_cent(view.noise.share)})"
+    unknown = "" if view.noise is not None else NO_INTERVAL.removesuffix(" (--repeats 3)") if view.info.of_log else NO_INTERVAL
+    both = f"{milliseconds(own.ttft_ms.p50)} on {arm}, {milliseconds(base.ttft_ms.p50)} on {base.arm}"
+    return ArmVerdict(arm, own.pass_label, kind, f"{text}{unknown}.", f"TTFT p50 in pass {own.pass_label}: {both}.")
 
 
 def headline(rows: Iterable[PassRow]) -> PassRow | None:
@@ -112,50 +98,36 @@ def headline(rows: Iterable[PassRow]) -> PassRow | None:
     return next((row for row in found if row.pass_name in IN_ORDER), found[-1] if found else None)
 
 
-def _gain(base: PassRow, own: PassRow, noise: float | None, info: RunInfo) -> str:
+def _gain(reading: ReadAgain, base: PassRow, own: PassRow, kind: Claim, no_token: str | None, view: RunView) -> str:
+    from_to = f"from {milliseconds(base.ttft_ms.p50)} to {milliseconds(own.ttft_ms.p50)}"
     factor = times(own.speedup.p50) + _interval(own.speedup.p50_interval)
-    from_to = f"from {milliseconds(base.ttft_ms.p50)} to {milliseconds(own.ttft_ms.p50)}, {factor}"
-    change = _change(own, noise)
-    why = _why_nothing(own, info) if change == 0 else ""
-    verb = {1: "cut", 0: "made no clear difference to", -1: "raised"}[change]
-    tail = " (slower)" if change < 0 else ""
-    return f"the {own.arm} tier {verb} TTFT p50{':' if change == 0 else ''} {from_to}{tail}{why}"
+    if no_token is not None:
+        if kind is Claim.SLOWER:
+            return f"{no_token}, and TTFT p50 rose {from_to}, {factor} (slower)"
+        why = "the tier has no part in what differs" if view.info.of_log else "what differs is noise"
+        return f"{no_token}; {why} (TTFT p50 {from_to}, {factor})"
+    arm = f"the {own.arm} tier" if own.tier else f"the arm {own.arm}"
+    said = {
+        Claim.FASTER: f"cut TTFT p50 {from_to}, {factor}",
+        Claim.SLOWER: f"raised TTFT p50 {from_to}, {factor} (slower)",
+        Claim.UNKNOWN: f"took TTFT p50 {from_to}, {factor}",
+    }.get(kind, f"made no clear difference to TTFT p50: {from_to}, {factor}")
+    return f"{reading.again(own.pass_name)}, {arm} {said}"
 
 
-def _change(row: PassRow, noise: float | None) -> int:
-    """1 faster, −1 slower, 0 cannot be told: by the interval where there is one, else by the noise."""
-    speedup, interval = row.speedup.p50, row.speedup.p50_interval
-    if speedup is None:
-        return 0
-    if interval is not None:
-        low, high = interval
-        return (low > 1) - (high < 1)
-    margin = max(NOTICEABLE, noise or 0)
-    return (speedup > 1 + margin) - (speedup < 1 - margin)
+def _no_token(row: PassRow, info: RunInfo) -> str | None:
+    """That no token of the pass came from the arm's tier, with the reason that the setup gives; ``None``: some did, or it is unknown."""
+    why = ", as the working set fits the pool" if info.fits else ", as nothing is read again" if info.reuse == 0 else ""
+    if not row.tier or row.host or (row.host is None and not why):
+        return None
+    return f"No token came from the {row.arm} tier in pass {row.pass_label}{why}"
 
 
-def _why_nothing(row: PassRow, info: RunInfo) -> str:
-    """The reason why a tier made no difference, where the setup gives one."""
-    if info.fits:
-        return ", as the working set fits the pool"
-    if info.reuse == 0:
-        return ", as nothing is read again"
-    if row.tier and row.host == 0:
-        return ", as no token came from it"
-    return ""
-
-
-def _first_read(cost: FirstRead, remedy: str) -> str:
-    per_cent = round(cost.cost * 100, 1) + 0.0  # adding zero makes −0.0 a plain 0.0
-    text = f"the first read cost {per_cent:+.1f} %".replace("-", "−")
-    if cost.noise is None:
-        return f"{text}, with nothing to tell how much of it is noise{remedy}"
-    noise = f"{cost.noise * 100:.1f} %"
-    inside = abs(cost.cost) <= cost.noise
-    if cost.noise_of == "repeats":
-        return f"{text}, within the {noise} by which repeats differed" if inside else f"{text} where repeats differed by {noise}"
-    same = "by which the same work measured twice differed"
-    return f"{text}, within the {noise} {same}" if inside else f"{text} where the same work measured twice differed by {noise}"
+def _cold_pass(cost: FirstRead) -> str:
+    """What the first read cost: none where it is within the noise, as a first read that was faster always is."""
+    rounded = round(cost.cost, 3)
+    share = signed_per_cent(rounded) + ("" if cost.noise is None else f", run-to-run noise {per_cent(cost.noise)}")
+    return f"cold-pass overhead: {f'none measurable ({share})' if rounded <= (cost.noise or 0) else share}"
 
 
 def _interval(interval: Interval | None) -> str:

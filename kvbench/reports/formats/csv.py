@@ -1,10 +1,11 @@
-"""The summary as csv, for programs: at full precision; unknown is empty."""
+"""The summary as csv, for programs: at full precision; unknown is empty. Text that a spreadsheet would compute begins with '."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from kvbench.drawing.clean import clean_cell
 from kvbench.reports.formats.format import ReportFormat, RunsReport
 from kvbench.runs.sweep_folder import shown
 
@@ -47,7 +48,8 @@ def _rows(summary: Summary) -> list[dict[str, Any]]:
 def _csv(lines: list[dict[str, Any]]) -> str:
     import pandas as pd  # late, as help reads this module
 
-    return str(pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n"))
+    cells = [{name: clean_cell(value) if isinstance(value, str) else value for name, value in line.items()} for line in lines]
+    return str(pd.DataFrame(cells, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 def _cell(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from kvbench.drawing.clean import clean
 from kvbench.drawing.layout import HTML
 from kvbench.reports.formats.format import ReportFormat, RunReport, RunsReport
 from kvbench.reports.sections import Kind, own_sections, sections
@@ -23,7 +24,7 @@ def render(run: RunReport) -> str:
     drawn = [(part.page_heading or part.heading, _table(part.table)) for part in parts if part.table and part.on_page]
     lines = [line for part in parts if part.kind is Kind.LINES for line in part.lines]
     by_kind = {kind.name.lower(): next((part for part in parts if part.kind is kind), None) for kind in _PLACED}
-    placed = {"tables": drawn, "lines": lines, "sections": by_kind}
+    placed = {"tables": drawn, "lines": lines, "sections": by_kind, "alarm": run.summary.verdict.words is not None}
     return _page("page.html.jinja", title=run.summary.title, plots=run.plots, origin=origin_of(run.view), **placed)
 
 
@@ -57,8 +58,7 @@ def _page(template: str, **values: Any) -> str:
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    text = templates.get_template(template).render(**values)
-    return text.encode("utf-8", "replace").decode("utf-8") + "\n"  # names of files may hold what is no letter
+    return clean(templates.get_template(template).render(**values)) + "\n"
 
 
 def _table(text: str) -> Markup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
+from kvbench.drawing.clean import clean_json
 from kvbench.reports.formats.format import ReportFormat
 
 
@@ -17,7 +18,7 @@ class Plain(Protocol):
 
 def to_json(shown: Plain) -> str:
     """All of it as one JSON document."""
-    return json.dumps(shown.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return clean_json(json.dumps(shown.to_json(), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 FORMAT = ReportFormat("json", "the whole summary", 5, lambda run: to_json(run.summary), lambda runs: to_json(runs.side))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kvbench.drawing.layout import MARKDOWN, escaped
+from kvbench.drawing.layout import MARKDOWN, escaped, unbroken
 from kvbench.reports.formats.format import ReportFormat
 from kvbench.reports.sections import Kind, Section, sections, sections_of_several
 
@@ -35,7 +35,8 @@ def _paragraphs(section: Section) -> Iterator[str]:
     elif kind is Kind.RUN:
         yield f"### {escaped(section.heading)}"
     elif kind is Kind.SOURCE:
-        yield "{}: `{}`".format(*section.lines)
+        name, path = map(unbroken, section.lines)
+        yield f"{name}: {escaped(path) if '`' in path else f'`{path}`'}"
     else:
         if section.heading:
             yield {Kind.TABLE: "{}", Kind.REASONS: "**{}:**"}.get(kind, "{}:").format(escaped(section.heading))

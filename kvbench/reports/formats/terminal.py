@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kvbench.drawing.layout import TERMINAL, packed, wrapped
+from kvbench.drawing.layout import TERMINAL, packed, unbroken, wrapped
 from kvbench.drawing.width import width
 from kvbench.reports.formats.format import ReportFormat
 from kvbench.reports.sections import Kind, Section, sections, sections_of_several
@@ -28,13 +28,13 @@ def _text(parts: Iterable[Section]) -> str:
 
 
 def _lines(section: Section) -> Iterator[str]:
-    kind, heading = section.kind, section.heading
+    kind, heading = section.kind, unbroken(section.heading)
     if kind in (Kind.TITLE, Kind.RUN_TITLE):
-        yield from packed(section.lines)
+        yield from packed(tuple(map(unbroken, section.lines)))
     elif kind is Kind.RUN:
         yield from (heading, "-" * min(len(heading), width()))
     elif kind is Kind.SOURCE:
-        yield ": ".join(section.lines)
+        yield unbroken(": ".join(section.lines))
     else:
         if heading:
             yield heading if kind is Kind.TABLE else f"{heading}:"

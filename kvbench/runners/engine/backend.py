@@ -13,7 +13,7 @@ from kvbench.config.engine import EngineOptions
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
 from kvbench.models.units import ceil_div
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore
@@ -22,8 +22,7 @@ from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.floors import measure_floors
 from kvbench.runners.engine.model.model import Model, count_parameters, load_model
 from kvbench.runners.engine.runner import EngineRunner, memory_errors
-from kvbench.runners.engine.scheduling.allocation import ALLOCATIONS
-from kvbench.runners.engine.scheduling.preemption import VICTIMS
+from kvbench.runners.engine.scheduling.policies import ALLOCATIONS, VICTIMS
 from kvbench.runners.engine.scheduling.refusals import check_request
 from kvbench.workloads.draws import Draws
 
@@ -33,14 +32,13 @@ GIB = 2**30
 class EngineBackend:
     """A loaded model from which each arm gets an engine of its own, cold."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: EngineOptions) -> None:
         """Load the model.
 
-        Raises:
-            UsageError: the model is unknown, unreadable or refused.
-            RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
+        Raises ``UsageError``: the model is unknown, unreadable or refused; ``RunFailed``: CUDA was asked for and is not there, or the
+        weights exceed the memory.
         """
         self._config = config
         self.chunk_tokens = config.tier_chunk_tokens
@@ -67,7 +65,7 @@ class EngineBackend:
         config, shape = self._config, self._model.shape
         model = {
             "name": self._model.name,
-            "architecture": self._model.architecture,
+            "architecture": type(self._model.network).__name__,
             "parameters": self._model.parameters,
             "layers": shape.layers,
             "kv_heads": shape.kv_heads,
@@ -91,11 +89,7 @@ class EngineBackend:
         return {"model": model, "device": device, "weights_seed": WEIGHT_SEED, "floors": floors}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that could never run; ``UsageError``: it is longer than the pool or the model allows, with the sizes."""
         check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(ArmSetup("none")), self._config.shorter)
 
     def warm_up(self, prompt_tokens: int) -> None:
@@ -128,10 +122,10 @@ class EngineBackend:
         for place, parts in places:
             _require_memory(place, {name: tokens * self.bytes_per_token for name, tokens in parts.items() if tokens}, self._config.smaller)
 
-    def start(self, arm: ColdStart, clock: Clock) -> EngineRunner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> EngineRunner:
         """A cold engine; raises ``OutOfMemory`` if pool and tier exceed the memory there is."""
         with memory_errors():
-            return EngineRunner(Engine(self._model, self._engine_config(arm.setup), clock, transfer=self._make_transfer), clock)
+            return EngineRunner(Engine(self._model, self._engine_config(arm), clock, transfer=self._make_transfer), clock)
 
     def close(self) -> None:
         """The model goes with the backend; frozen, its reference cycles would stay, and each run of a sweep would add its weights."""

@@ -48,8 +48,7 @@ class Engine:
 
         ``recovery`` ``None``: as ``config.swap_tokens`` says.
 
-        Raises:
-            UsageError: there is no policy of a name.
+        Raises ``UsageError``: there is no policy of a name.
         """
         self.model = model
         self.config = config
@@ -82,11 +81,7 @@ class Engine:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def submit(self, request_id: str, prompt: list[int], max_tokens: int, sampling: Sampling = GREEDY) -> Sequence:
-        """Queue a request for exactly ``max_tokens`` output tokens.
-
-        Raises:
-            UsageError: as :func:`~kvbench.runners.engine.scheduling.refusals.check_request`.
-        """
+        """Queue a request for exactly ``max_tokens`` output tokens; ``UsageError`` as :func:`check_request`."""
         check_request(f"request {request_id}", len(prompt), max_tokens, self.model, self.config)
         block_keys, chunk_keys = KeyChain(self.config.block_size, self._salt), KeyChain(self.config.chunk_tokens, self._salt)
         arrival = next(self._arrivals)
@@ -99,8 +94,7 @@ class Engine:
 
         They are requests ``ID/0``, ``ID/1``, ...; each may end or be cancelled by itself.
 
-        Raises:
-            UsageError: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
+        Raises ``UsageError``: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
         """
         if not samplings:
             raise UsageError(f"request {request_id}: 0 samples were asked for; ask for 1 or more")
@@ -112,11 +106,7 @@ class Engine:
         return [first, *first.followers]
 
     def submit_beams(self, request_id: str, prompt: list[int], max_tokens: int, beams: int) -> BeamSearch:
-        """Queue one prompt for a beam search; its beams are requests as :meth:`submit_samples` makes them, and end together.
-
-        Raises:
-            UsageError: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.scheduling.refusals.check_beams`.
-        """
+        """Queue one prompt for a beam search, whose beams are requests as samples are; ``UsageError`` as for these, or too many beams."""
         check_beams(f"request {request_id}", beams, self.model.vocab)
         search = BeamSearch(self.submit_samples(request_id, prompt, max_tokens, [GREEDY] * beams))
         self._searches.add(search)
@@ -127,9 +117,8 @@ class Engine:
 
         It arrives now. While the parent has no KV on the device, the child waits in the queue like any other.
 
-        Raises:
-            UsageError: :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
-            ValueError: the parent has ended, or is a beam, whose tokens are its search's.
+        Raises ``UsageError``: :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`; ``ValueError``: the parent has ended, or is a
+        beam, whose tokens are its search's.
         """
         check_fork(f"request {request_id}", self.config)
         if parent.finished or parent.cancelled:
@@ -226,7 +215,8 @@ class Engine:
         """Put a step's time where it belongs: to the stall it may end, or to the time before the first token."""
         sequence = work.sequence
         if sequence.stall is not None:
-            self.journal.caught_up(sequence, sequence.stall, work.rebuilt, seconds)
+            sequence.stall.add_step(seconds, work.rebuilt)
+            self.journal.note("catch up", sequence, tokens=work.rebuilt, ms=seconds * 1e3)
         elif not sequence.output_tokens:
             sequence.compute_s += seconds
 

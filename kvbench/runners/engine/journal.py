@@ -89,11 +89,6 @@ class Journal:
             sequence.stall.restoring_s += seconds
         self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
 
-    def caught_up(self, sequence: Sequence, stall: OpenStall, rebuilt: int, seconds: float) -> None:
-        """A sequence that was preempted had a step, which rebuilt so many tokens of its KV; 0: the first step after."""
-        stall.add_step(seconds, rebuilt)
-        self.note("catch up", sequence, tokens=rebuilt, ms=seconds * 1e3)
-
     def copied(self, sequence: Sequence, blocks: int) -> None:
         """A sequence got its own copy of blocks that others hold."""
         self.counters.copied_blocks += blocks

@@ -36,11 +36,7 @@ class EngineRunner(Runner):
         self._clock = clock
 
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        """Run all requests; see :class:`kvbench.runners.base.Runner`.
-
-        Raises:
-            OutOfMemory: the machine or the device ran out while computing.
-        """
+        """See :class:`kvbench.runners.base.Runner`; ``OutOfMemory``: the machine or the device ran out while computing."""
         engine = self._require_engine()
         engine.pool.peak_used, engine.scheduler.peak_running = engine.pool.used_blocks, 0
         gc.collect()  # now, rather than inside a request

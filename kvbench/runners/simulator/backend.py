@@ -13,7 +13,7 @@ from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
 from kvbench.models.units import ceil_div
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
@@ -27,13 +27,12 @@ from kvbench.runs.run_folder import read_run
 class SimulatorBackend:
     """A profile at given sizes, from which each arm gets a cold simulator."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: SimulatorOptions) -> None:
         """Read the model's sizes and the run that rates are fitted to.
 
-        Raises:
-            UsageError: the model's config cannot be used, or the run to calibrate with tells too little.
+        Raises ``UsageError``: the model's config cannot be used, or the run to calibrate with tells too little.
         """
         self._profile = PROFILES[config.profile]
         self.chunk_tokens = config.tier_chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
@@ -82,11 +81,7 @@ class SimulatorBackend:
         }
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is empty, or longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that could never run; ``UsageError``: empty, or longer than the pool or the model allows, with the sizes."""
         self._longest = max(self._longest, prompt_tokens + output_tokens)
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         if not prompt_tokens:
@@ -110,11 +105,11 @@ class SimulatorBackend:
     def warm_up(self, prompt_tokens: int) -> None:
         """There is nothing to warm up."""
 
-    def start(self, arm: ColdStart, clock: Clock) -> SimulatorRunner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> SimulatorRunner:
         """A cold simulator, with a clock of its own."""
         pool = self.capacity
         capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
-        profile = self._profile.under(arm.setup.device_policy, arm.setup.host_policy)
+        profile = self._profile.under(arm.device_policy, arm.host_policy)
         return SimulatorRunner(Predictor(profile, capacity, self._rates))
 
     def close(self) -> None:
@@ -124,8 +119,7 @@ class SimulatorBackend:
 def _find_rates(config: SimulatorOptions) -> tuple[Rates | None, dict[str, Any] | None]:
     """The rates of a run, given or fitted, and what the manifest says of them; ``None`` where there are none.
 
-    Raises:
-        UsageError: the run to calibrate with tells no rate that an arm of this one needs.
+    Raises ``UsageError``: the run to calibrate with tells no rate that an arm of this one needs.
     """
     given = Rates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0)
     if config.calibrate is None:

@@ -33,12 +33,9 @@ class Prediction:
     def to_json(self) -> dict[str, Any]:
         """Sums by tier; device, host and computed tokens, and the predicted TTFT in ms, of each request by its position in the pass."""
         order = sorted(range(len(self.requests)), key=lambda number: self.requests[number].key.position)
-        device, host, computed = (sum(part) for part in zip(*self.tokens, strict=True)) if self.tokens else (0, 0, 0)
         return {
             "profile": self.profile,
-            "device": device,
-            "host": host,
-            "computed": computed,
+            **TierTokens.total(self.tokens)._asdict(),
             "requests": [list(self.tokens[number]) for number in order],
             "ttft_ms": [self.ttft_ms[number] for number in order],
             "exact": self.exact,
@@ -62,11 +59,7 @@ class Predictor:
         has as many :data:`~kvbench.runners.simulator.simulator.UNKNOWN_OUTPUT` instead, so that equal prompts have equal answers. Output
         tokens take no time, nor does a first token without rates: where a pause may let another request go first, the order is an estimate.
 
-        Args:
-            start_s: of the pass, on the virtual clock.
-
-        Raises:
-            UsageError: a request does not fit the pool.
+        ``start_s``: of the pass, on the virtual clock. Raises ``UsageError``: a request does not fit the pool.
         """
         clock = VirtualClock(start_s)
         queue = SendQueue(source, ClosedLoop(1) if isinstance(pace, ClosedLoop) else pace, clock)

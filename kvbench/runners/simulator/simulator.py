@@ -7,7 +7,7 @@ the two can be held against each other.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from kvbench.errors import UsageError
 from kvbench.models.units import ceil_div
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
 from kvbench.runners.simulator.device_pool import DevicePool
-from kvbench.runners.simulator.host_tier import ChunkTier
+from kvbench.runners.simulator.host_tier import ChunkTier, chunks_to_hold
 from kvbench.runners.simulator.policies.policy import Key
 from kvbench.runners.simulator.policies.registry import make_policy
 from kvbench.runners.simulator.prefixes import Prefixes
@@ -45,6 +45,11 @@ class TierTokens(NamedTuple):
     host: int
     computed: int
 
+    @classmethod
+    def total(cls, requests: Iterable[TierTokens]) -> TierTokens:
+        """The sums over requests."""
+        return cls(*(sum(part) for part in zip((0, 0, 0), *requests, strict=True)))
+
 
 class Footprint(NamedTuple):
     """What a request does to the tiers: the tokens of its prompt, those that have KV in the end, and the keys of their full units.
@@ -58,11 +63,27 @@ class Footprint(NamedTuple):
     chunks: Sequence[Key] = ()
 
 
+def footprint_of(
+    prompt: Sequence[int], output_tokens: int, blocks: Prefixes | None, chunks: Prefixes | None, output: Sequence[int] | None = None
+) -> Footprint:
+    """Of a request's token ids; ``blocks``, ``chunks`` ``None``: nobody asks for them; ``output`` ``None``: not known."""
+    tokens = array("q", prompt)
+    tokens.extend([UNKNOWN_OUTPUT] * (output_tokens - 1) if output is None else output[: output_tokens - 1])
+    return Footprint(len(prompt), len(tokens), *(() if units is None else units.of(tokens) for units in (blocks, chunks)))
+
+
+def roomy_host(footprints: Iterable[Footprint], rules: HostRules, chunk_tokens: int) -> int:
+    """The smallest host tier, in chunks, that keeps everything that requests leave there and evicts nothing."""
+    stored: set[Key] = set()
+    for item in footprints:
+        stored.update(item.chunks[: (item.kv_tokens if rules.stores_output else item.prompt_tokens) // chunk_tokens])
+    return chunks_to_hold(len(stored), rules)
+
+
 def make_simulator(profile: Profile, capacity: CacheSizes) -> PromptSimulator | DocumentSimulator:
     """A cold simulator: predicts requests in the order in which they are sent, at concurrency 1.
 
-    Raises:
-        UsageError: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
+    Raises ``UsageError``: the sizes do not go together: a block or chunk without tokens, or chunks that are not whole blocks.
     """
     if profile.device is None or profile.host is None:
         return DocumentSimulator(capacity)
@@ -82,7 +103,7 @@ class BlockSimulator:
             raise UsageError(f"--chunk-tokens {self.chunk_tokens} is not a multiple of --block-size {self.block_size}")
         self._left_to_compute = int(device.computes_last)  # tokens
         self._ends_at_block, self._stores_hits, self._stores_output = host.hit_ends_at_block, host.stores_device_hits, host.stores_output
-        self._pool = DevicePool(capacity.device_tokens // self.block_size, device)
+        self.pool = DevicePool(capacity.device_tokens // self.block_size, device)
         self._tier = None
         if capacity.host_tokens is not None:
             self._tier = ChunkTier(capacity.host_tokens // self.chunk_tokens, self.chunk_tokens, host)
@@ -97,7 +118,7 @@ class BlockSimulator:
         prompt, kv, blocks, chunks = request
         size = self.block_size
         limit = prompt - self._left_to_compute  # where a hit ends at the latest
-        device = self._pool.read(blocks, limit // size, ceil_div(prompt, size), ceil_div(kv, size)) * size
+        device = self.pool.read(blocks, limit // size, ceil_div(prompt, size), ceil_div(kv, size)) * size
         if self._tier is None:
             return TierTokens(device, 0, prompt - device)
         if self._ends_at_block:
@@ -107,10 +128,6 @@ class BlockSimulator:
         first = (found_end if self._stores_hits else end) // chunk
         self._tier.store(chunks[first : (kv if self._stores_output else prompt) // chunk])
         return TierTokens(device, end - device, prompt - end)
-
-    def held(self, blocks: Sequence[Key]) -> int:
-        """How many of these blocks, head first, the device pool holds, the leading run; changes nothing."""
-        return self._pool.held(blocks)
 
 
 class PromptSimulator(BlockSimulator):
@@ -131,13 +148,9 @@ class PromptSimulator(BlockSimulator):
             document: which document it is, for profiles that know only whole documents; not looked at.
             output: the generated ids where they are known, for prompts that continue an earlier answer.
 
-        Raises:
-            UsageError: the request does not fit the pool.
+        Raises ``UsageError``: the request does not fit the pool.
         """
-        tokens = array("q", prompt)
-        tokens.extend([UNKNOWN_OUTPUT] * (output_tokens - 1) if output is None else output[: output_tokens - 1])
-        chunks = [] if self._chunks is None else self._chunks.of(tokens)
-        return self.run(Footprint(len(prompt), len(tokens), self._blocks.of(tokens), chunks))
+        return self.run(footprint_of(prompt, output_tokens, self._blocks, self._chunks, output))
 
 
 class DocumentSimulator:

@@ -43,6 +43,7 @@ class Quiesce:
         self.kind = kind
         self._http, self._url, self._lmcache_url = http, url, lmcache_url
         self._kept_chunks, self._patience_s = kept_chunks, patience_s
+        self._room = kept_chunks
         self._prefixes, self._chunks = Prefixes(chunk_tokens), set[int]()
         self._is_ours = True
         self._faults: list[str] = []
@@ -59,11 +60,17 @@ class Quiesce:
         if not self._await_idle():
             self._is_ours = False  # waiting again would only take the time again
             self._faults.append(f"the server still had requests {IDLE_S:g} s after ours had ended: others use it too")
-        if self._lmcache_url is not None:
+        if self._lmcache_url is not None or self._room is not None:
             for request in requests:
                 self._chunks.update(self._prefixes.of(request.prompt))
+        if self._lmcache_url is not None:
             self._await_stores(self._lmcache_url)
         return self.read()
+
+    @property
+    def overflows(self) -> bool:
+        """Whether more was sent than the tier keeps, as far as its size is known: then it may give nothing."""
+        return self._room is not None and len(self._chunks) > self._room
 
     def after_failure(self) -> Scrape | None:
         """The counters when the server has let go of a request that failed, or has had its time to. What it stored is not awaited: nobody

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from kvbench.errors import RunFailed
-from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource
+from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource, Runner
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.servers.counters import Scrape, difference
@@ -23,7 +23,7 @@ DEATH_S = 2.0
 """From the last answer of a server that dies to its end."""
 
 
-class VllmRunner:
+class VllmRunner(Runner):
     """One server, cold when it was given, until it is closed."""
 
     def __init__(
@@ -34,6 +34,7 @@ class VllmRunner:
         described: dict[str, Any],
         servers: ArmServers | None,
         owned: ExitStack | None = None,
+        has_second: bool = False,
     ) -> None:
         """Take over a server that is ready.
 
@@ -43,10 +44,11 @@ class VllmRunner:
             described: for the manifest.
             servers: which tell why they are dead, or their tier does not work; ``None``: the server is not ours.
             owned: closed with the runner.
+            has_second: whether what the tier evicts is kept behind it.
         """
         self._client, self._quiesce, self._has_tier = client, quiesce, has_tier
         self._described, self._servers = described, servers
-        self._passes = 0
+        self._passes, self._has_second = 0, has_second
         self._owned = owned or ExitStack()
 
     def describe(self) -> dict[str, Any]:
@@ -57,7 +59,7 @@ class VllmRunner:
         """Run all requests; see :class:`kvbench.runners.base.Runner`.
 
         At concurrency 1 the counters are read, and the stores awaited, between one request and the next, so that each is known by tier.
-        Above it only the pass is.
+        Above it only the pass is. What this takes in between is told (``quiesce_s``), so that it is no part of the pass's time.
 
         Raises:
             RunFailed: the server died, or the run was given up because requests kept failing. Their records were handed over.
@@ -71,11 +73,14 @@ class VllmRunner:
         before = last = self._quiesce.read()
         alone = pace == ClosedLoop(1)  # then the client sends no request before this has returned for the one before it
         answered, failed = list[Request](), False
+        own_s, pending_s = 0.0, 0.0  # what came before a later request, and what came after the last one so far
+        pauses = False  # then some of it may have been waited anyway
 
         def ended(request: Request, exchange: Exchange) -> None:
-            nonlocal last, failed
+            nonlocal last, failed, own_s, pending_s, pauses
             failed |= exchange.error is not None
-            tokens = None
+            own_s += pending_s
+            tokens, start_s = None, self._client.clock()
             try:
                 if exchange.error is None:
                     answered.append(request)
@@ -90,17 +95,15 @@ class VllmRunner:
             except BaseException:  # the request has ended, whatever keeps its counters from standing still
                 on_end(self._record(request, exchange))
                 raise
+            pending_s = self._client.clock() - start_s
+            pauses |= alone and any(follow.pause_s > 0 for follow in source.after(request, exchange.token_ids))
             on_end(self._record(request, exchange, tokens))
 
         load = self._client.run(source, pace, ended, *([] if self._servers is None else [self._servers.why_dead]))
         if load.gave_up is not None:
             raise RunFailed(load.gave_up)
         after = last if alone else self._quiesce.after(*answered)
-        return self._totals(before, after, load.lags_s, failed)
-
-    def take_events(self) -> list[dict[str, object]]:
-        """A server tells no events."""
-        return []
+        return self._totals(before, after, load.lags_s, failed, (None if pauses else own_s) if alone else 0.0)
 
     def close(self) -> None:
         """Stop what was started."""
@@ -148,8 +151,11 @@ class VllmRunner:
         return reason
 
     def _faults(self, host: int | None) -> list[str]:
-        """What did not settle; and, once there was something to give, what the logs say of a tier that gave nothing."""
-        silent = self._has_tier and self._passes > 0 and host == 0
+        """What did not settle; and, once there was something to give, what the logs say of a tier that gave nothing.
+
+        Unless it is too small to: its server complains then, too, and that is what was asked for.
+        """
+        silent = self._has_tier and self._passes > 0 and host == 0 and (self._has_second or not self._quiesce.overflows)
         self._passes += 1
         trouble = self._servers.tier_trouble() if silent and self._servers is not None else None
         return self._quiesce.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])
@@ -162,7 +168,7 @@ class VllmRunner:
             return None
         return tokens if exchange.cached_tokens in (None, tokens.device + tokens.host) else None
 
-    def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float], failed: bool) -> PassTotals:
+    def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float], failed: bool, own_s: float | None) -> PassTotals:
         """What the pass made the counters grow by. One that ``failed`` in part may have counts of half a request, which is no fault."""
         grown, kind = difference(before.counters, after.counters), self._quiesce.kind
         tokens, host = kind.tokens_by_tier(grown, self._has_tier), grown.get("external_hits")
@@ -180,6 +186,7 @@ class VllmRunner:
             computed_tokens=known.computed if known else None,
             client_lags_ms=[round(lag * 1e3, 2) for lag in lags_s if lag >= NOTICEABLE_LAG_S],
             faults=[*self._faults(host), *([] if wrong is None or failed else [wrong])],
+            quiesce_s=own_s,
         )
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kvbench.config.secrets import mask_command, mask_value
+from kvbench.config.secrets import mask_command, mask_variable
 from kvbench.errors import UsageError
 from kvbench.runners.vllm.installation import Installation
 from kvbench.runners.vllm.options import ServerOptions
@@ -69,17 +69,17 @@ class Launch:
     environment: Mapping[str, str]
 
     def describe(self) -> dict[str, Any]:
-        """``command`` as a list, ``environment`` as set for it, and ``inherited``: what else can matter; secrets are ``***``."""
+        """``command`` as a list, ``environment`` as set for it, and ``inherited``: what else can matter; ``***``: what may be secret."""
         inherited = {name: value for name, value in os.environ.items() if _INHERITED.match(name) and name not in self.environment}
         return {
             "command": mask_command(self.command),
-            "environment": {name: mask_value(name, value) for name, value in sorted(self.environment.items())},
-            "inherited": {name: mask_value(name, value) for name, value in sorted(inherited.items())},
+            "environment": {name: mask_variable(name, value) for name, value in sorted(self.environment.items())},
+            "inherited": {name: mask_variable(name, value) for name, value in sorted(inherited.items())},
         }
 
     def shell_line(self) -> str:
-        """The launch as a line for a shell; secrets are ``***``."""
-        environment = [f"{name}={shlex.quote(mask_value(name, value))}" for name, value in self.environment.items()]
+        """The launch as a line for a shell; what may be secret is ``***``."""
+        environment = [f"{name}={shlex.quote(mask_variable(name, value))}" for name, value in self.environment.items()]
         return " ".join([*environment, shlex.join(mask_command(self.command))])
 
 
@@ -96,6 +96,7 @@ class Tier:
         device: what it needs to run on; ``None``: anything.
         vllm: adds vLLM's arguments and environment.
         server: the arguments of the LMCache server that runs beside vLLM; ``None``: there is none.
+        second: whether what host memory evicts is kept behind it.
     """
 
     describes: str
@@ -103,6 +104,7 @@ class Tier:
     device: str | None
     vllm: Callable[[ServerOptions, Ports], Launch]
     server: Callable[[ServerOptions], Launch] | None
+    second: bool = False
 
 
 def host_gib_for(working_set_bytes: int, chunk_bytes: int = 0) -> float:
@@ -236,8 +238,8 @@ TIERS = MappingProxyType(
         "none": Tier("the device pool only", False, None, lambda _, __: NOTHING, None),
         "cpu": Tier("LMCache in host memory, multi-process mode", True, None, _multi_process, lambda _: NOTHING),
         "lmcache-inproc": Tier("LMCache in host memory, inside the vLLM process", True, None, _in_process, None),
-        "disk": Tier("LMCache in host memory, then a folder", True, None, _multi_process, _with_disk),
-        "redis": Tier("LMCache in host memory, then a Redis server", True, None, _multi_process, _with_redis),
+        "disk": Tier("LMCache in host memory, then a folder", True, None, _multi_process, _with_disk, True),
+        "redis": Tier("LMCache in host memory, then a Redis server", True, None, _multi_process, _with_redis, True),
         "native": Tier("vLLM's own offloading to host memory", False, "cuda", _native, None),
     }
 )

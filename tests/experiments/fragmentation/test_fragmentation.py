@@ -28,7 +28,7 @@ ARMS = ["reserve-max", "reserve-own", "paged-1", "paged-16", "paged-32"]
 
 
 def run(out: Path, model: Path, *options: str) -> int:
-    return main(["run", "fragmentation", "--model", str(model), *options, "--quiet", "--out", str(out)])
+    return main(["run", "fragmentation", "--model", str(model), "--repeats", "1", *options, "--quiet", "--out", str(out)])
 
 
 @pytest.fixture(scope="module")

@@ -179,7 +179,7 @@ def test_a_history_that_did_not_come_back_whole_gives_no_time(folder: Path) -> N
 
 def test_a_sweep_has_one_table_with_its_sentence_and_a_picture(small_model: Path, tmp_path: Path, capsys: Captured) -> None:
     out = tmp_path / "sweep"
-    options = ["--model", str(small_model), "--sweep", "context=16,40", "--block-size", "8", "--quiet", "--out", str(out)]
+    options = ["--model", str(small_model), "--sweep", "context=16,40", "--repeats", "1", "--block-size", "8", "--quiet", "--out", str(out)]
     assert main(["run", "pressure", *options]) == 0
     printed = capsys.readouterr().out
     head = printed.split("context=16\n")[0]

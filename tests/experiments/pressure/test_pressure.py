@@ -30,7 +30,7 @@ BYTES = 256
 
 
 def run(out: Path, model: Path, *options: str) -> int:
-    return main(["run", "pressure", "--model", str(model), *SIZES, *options, "--quiet", "--out", str(out)])
+    return main(["run", "pressure", "--model", str(model), *SIZES, "--repeats", "1", *options, "--quiet", "--out", str(out)])
 
 
 def measured(out: Path, model: Path, *options: str) -> tuple[Run, Summary]:

@@ -297,7 +297,7 @@ def test_the_report_says_that_nothing_was_measured(simulate: Simulate) -> None:
     text = " ".join(terminal.render(summary).split())
     assert text.startswith("cyclic | simulator, profile vllm | tiny | 10 documents of 5,011 + 14")
     assert "Predicted TTFT = 0.0 ms + computed ÷ 10,000 tokens/s + loaded ÷ 500,000 tokens/s, as given." in text
-    assert "as foreseen" not in text
+    assert "as predicted" not in text
     assert "A load from" not in text  # it would only say the rates again
     assert "first read cost" not in text  # storing is not modelled
     assert "this is a prediction, nothing was measured" in text

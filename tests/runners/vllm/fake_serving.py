@@ -30,6 +30,8 @@ def serve(arguments: list[str]) -> int:
     block = int(told.get("block-size", "16"))
     pool = int(told.get("num-gpu-blocks-override", "100")) * block
     words = [f"--port={told['port']}", f"--pool-tokens={pool}", f"--block-size={block}"]
+    if "no-enable-prefix-caching" in told:
+        words.append("--no-prefix-caching")
     vars(fake_server)["FakeServer"] = Reporting
     return fake_server.main([*words, *os.environ.get("FAKE_SCRIPT", "").split()])
 

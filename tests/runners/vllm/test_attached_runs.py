@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from kvbench.cli.main import main
+from kvbench.runners.servers.counters import Scrape
 from kvbench.runners.vllm import warmup
+from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.testing.fake_script import Script
 from kvbench.testing.fake_server import serving
@@ -54,7 +57,26 @@ def test_a_pool_alone_is_measured_request_by_request_and_as_foreseen(tmp_path: P
     run = read_run(tmp_path / "run")
     assert tokens(run, "none") == {"sequential": (0, 0), "repeat": (0, 0), "reverse": (1568, 0)}
     assert {line["attribution"] for line in run.requests} == {"counters"}
-    assert "tokens by tier of 12 of 12 requests\nare as foreseen" in capsys.readouterr().out
+    assert "tokens by tier of 12 of 12 requests\nare as predicted" in capsys.readouterr().out
+
+
+def test_reading_counters_and_awaiting_stores_is_no_part_of_the_pass(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Quiesce.read
+
+    def slowly(quiesce: Quiesce) -> Scrape:
+        time.sleep(0.1)
+        return read(quiesce)
+
+    monkeypatch.setattr(Quiesce, "read", slowly)
+    assert attach(tmp_path / "run", {"none": POOL}) == 0
+    run = read_run(tmp_path / "run")
+    for line in run.passes:
+        of_pass = [item for item in run.requests if item["pass"] == line["pass"]]
+        busy = sum(item["last_token_s"] - item["sent_s"] for item in of_pass)
+        assert busy <= line["wall_s"] < busy + 0.1
+        assert line["quiesce_s"] > 0.3  # between four requests
 
 
 def test_a_tier_is_told_from_the_pool_by_the_counters(tmp_path: Path, capsys: Captured) -> None:

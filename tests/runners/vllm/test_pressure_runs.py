@@ -28,7 +28,7 @@ def attach(out: Path, scripts: dict[str, Script], options: Sequence[str] = ()) -
     with ExitStack() as stack:
         urls = [f"{arm}={stack.enter_context(serving(script)).url}" for arm, script in scripts.items()]
         words = [word for url in urls for word in ("--url", url)]
-        return main(["run", "pressure", "--runner", "vllm", *words, *SIZES, *options, "--out", str(out)])
+        return main(["run", "pressure", "--runner", "vllm", *words, *SIZES, "--repeats", "1", *options, "--out", str(out)])
 
 
 def error_of(capsys: Captured) -> str:
@@ -107,7 +107,7 @@ def test_a_started_server_has_the_pool_of_its_arm_and_a_log_named_by_it(tmp_path
     model.mkdir()
     (model / "config.json").write_text(json.dumps(CONFIG))
     server = ["--runner", "vllm", "--vllm-python", str(fake_python(tmp_path, "fake_serving.py")), "--model", str(model)]
-    sizes = ["--requests", "16", "--env", f"{MARK}={mark(tmp_path)}", "--quiet", "--out", str(tmp_path / "run")]
+    sizes = ["--requests", "16", "--repeats", "1", "--env", f"{MARK}={mark(tmp_path)}", "--quiet", "--out", str(tmp_path / "run")]
     assert main(["run", "pressure", *server, *sizes]) == 0
     run = read_run(tmp_path / "run")
     told = {arm["name"]: [word for word in arm["command"]["vllm"]["command"] if "blocks" in word] for arm in run.manifest["arms"]}

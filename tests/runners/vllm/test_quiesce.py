@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -17,6 +17,7 @@ from kvbench.errors import RunFailed
 from kvbench.runners.base import Clock, ClosedLoop, ListSource
 from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.vllm import lmcache, quiesce, warmup
+from kvbench.runners.vllm.arm_servers import ArmServers
 from kvbench.runners.vllm.quiesce import Quiesce
 from kvbench.runners.vllm.runner import VllmRunner
 from kvbench.runners.vllm.warmup import empty
@@ -198,6 +199,24 @@ def test_stores_that_never_land_are_waited_for_once_and_named() -> None:
         totals = driven.run(3)
     (fault,) = totals.faults
     assert "LMCache's stores did not land within 0.1 s: 2 of 4 chunks are there" in fault
+
+
+class Complaining:
+    """Servers that run, and whose tier finds no room."""
+
+    def why_dead(self) -> None:
+        return None
+
+    def tier_trouble(self) -> str:
+        return "Failed to batched allocate"
+
+
+@pytest.mark.parametrize(("kept", "faults"), [(1, 0), (16, 1)], ids=["too small by choice", "large enough"])
+def test_a_silent_tier_is_at_fault_only_where_it_is_large_enough(kept: int, faults: int) -> None:
+    with driving(replace(TIER, tier_answers=False), kept_chunks=kept) as driven:
+        driven._runner._servers = cast(ArmServers, Complaining())
+        found = [driven.run(3).faults, driven.run(3).faults]
+    assert [len(one) for one in found] == [0, faults]
 
 
 # Counters that do not tell, or lie, are not believed.

@@ -159,7 +159,7 @@ def test_runs_in_a_row_are_cold_and_hit_exactly_what_is_foreseen(
 ) -> None:
     assert attach(servers, tmp_path / "second", *SIZES) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
-    assert "tokens by tier of 12 of 12 requests are as foreseen" in " ".join(printed.split())
+    assert "tokens by tier of 12 of 12 requests are as predicted" in " ".join(printed.split())
     again = ["run", "--config", str(first / "manifest.json"), "--passes", "sequential,repeat", "--quiet"]
     assert main([*again, "--out", str(tmp_path / "third")]) == 0
     runs = [read_run(folder) for folder in (first, tmp_path / "second", tmp_path / "third")]
@@ -185,7 +185,7 @@ def test_every_repeat_is_cold_whatever_is_read_again(servers: dict[str, Served],
     run = read_run(tmp_path / "run")
     first = [line for line in run.requests if line["pass"] == "sequential"]
     assert [(line["cached_tokens_device"], line["cached_tokens_host"]) for line in first] == ([(0, 0)] + [(192, 0)] * 3) * 4
-    assert "tokens by tier of 24 of 24 requests are as foreseen" in " ".join(capsys.readouterr().out.split())
+    assert "tokens by tier of 24 of 24 requests are as predicted" in " ".join(capsys.readouterr().out.split())
     assert {line["output_tokens"] for line in run.requests} == {4}
     assert KEY not in (tmp_path / "run" / "manifest.json").read_text()
 
@@ -317,7 +317,7 @@ def test_a_run_shows_preemptions_by_the_counters_and_stalls_by_the_stream(
 def test_pressure_compares_two_servers_by_their_outputs(servers: dict[str, Served], tmp_path: Path, capsys: Captured) -> None:
     """Nine of 200 + 100 tokens, 10 blocks each at their end: 90 of 95, so neither server runs short."""
     urls = ["--url", f"ample={servers['none'].url}", "--url", f"recompute={servers['cpu'].url}", "--api-key-env", "THE_KEY"]
-    workload = ["--requests", "9", "--prompt-tokens", "200", "--output-tokens", "100", "--temperature", "0.5"]
+    workload = ["--requests", "9", "--prompt-tokens", "200", "--output-tokens", "100", "--temperature", "0.5", "--repeats", "1"]
     run = ["run", "pressure", "--runner", "vllm", "--arm", "ample,recompute", *urls, "--quiet", "--out", str(tmp_path / "run")]
     assert main([*run, *workload]) == 0, capsys.readouterr().err
     for row in summarise(read_run(tmp_path / "run")).rows["pressure"]:
@@ -367,7 +367,7 @@ def test_texts_and_messages_of_a_trace_are_the_tokens_that_the_server_makes_of_t
     assert [line["prompt_tokens"] for line in run.requests] == [text, conversation, 200, text]
     assert [line["output_tokens"] for line in run.requests] == [2, 8, 8, 8]
     assert [line["cached_tokens_device"] for line in run.requests] == [0, 0, 0, (text - 1) // 32 * 32]
-    assert "tokens by tier of 4 of 4 requests are as foreseen" in " ".join(capsys.readouterr().out.split())
+    assert "tokens by tier of 4 of 4 requests are as predicted" in " ".join(capsys.readouterr().out.split())
 
 
 # What a server is asked and what it is told.

@@ -62,7 +62,7 @@ def test_pool_and_tier_hit_exactly_what_the_simulator_foresees(tmp_path: Path, c
     code = run(tmp_path / "run", "--tier", "none,cpu", "--docs", "4", "--doc-tokens", "2000", "--question-tokens", "3")
     printed = capsys.readouterr()
     assert code == 0, printed.err
-    assert "Predicted by the simulator, profile vllm: tokens by tier of 24 of 24 requests\nare as foreseen." in printed.out
+    assert "Predicted by the simulator, profile vllm: tokens by tier of 24 of 24 requests\nare as predicted." in printed.out
     rows = [(row.arm, row.pass_name, row.device, row.host, row.computed) for row in summarise(read_run(tmp_path / "run")).passes]
     # 95 usable blocks hold the last document, and of the one before 32 blocks; a tier has 7 chunks of 256 of each.
     assert rows == [
@@ -223,7 +223,7 @@ def test_a_death_at_start_is_explained(tmp_path: Path, capsys: Captured) -> None
 def test_pressure_preempts_where_the_pool_is_short_and_changes_no_token(tmp_path: Path, capsys: Captured) -> None:
     """Twelve of 200 + 100 tokens, 10 blocks of 32 each at their end, where 95 blocks hold nine. In float32: no batch changes one."""
     workload = ["--requests", "12", "--prompt-tokens", "200", "--output-tokens", "100", "--dtype", "float32"]
-    assert run(tmp_path / "run", *workload, experiment="pressure") == 0
+    assert run(tmp_path / "run", *workload, "--repeats", "1", experiment="pressure") == 0
     ample, recompute = summarise(read_run(tmp_path / "run")).rows["pressure"]
     assert (ample.arm, ample.pool_tokens, ample.preemptions) == ("ample", 121 * 32, 0)
     assert (recompute.arm, recompute.pool_tokens) == ("recompute", 3072)

@@ -116,6 +116,12 @@ def test_a_run_is_as_foreseen_says_how_it_served_and_leaves_nobody(
     assert all_gone(mark(tmp_path), 0)
 
 
+def test_a_prefix_cache_that_is_turned_off_is_no_fault_and_named(tmp_path: Path, arguments: list[str], capsys: Captured) -> None:
+    assert main([*arguments, "--vllm-arg=--no-enable-prefix-caching"]) == 0
+    assert "hits are not predicted: --vllm-arg=--no-enable-prefix-caching turns" in " ".join(capsys.readouterr().out.split())
+    assert {line["cached_tokens_device"] for line in read_run(tmp_path / "run").requests} == {0}
+
+
 def test_each_repeat_has_a_fresh_server(tmp_path: Path, arguments: list[str], capsys: Captured) -> None:
     assert main([*arguments, "--repeats", "2"]) == 0
     run = read_run(tmp_path / "run")

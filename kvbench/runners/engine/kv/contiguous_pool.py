@@ -35,11 +35,7 @@ class ContiguousPool(BlockPool):
         return sorted(self._end_of.items())
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Drop one reference of each block; those that nothing holds any more join the free runs.
-
-        Raises:
-            ValueError: a block has no reference left to drop.
-        """
+        """Drop one reference of each block; freed ones join the free runs; ``ValueError``: a block has no reference left to drop."""
         super().release(blocks)
         for block in reversed(blocks):
             if self.is_free(block):

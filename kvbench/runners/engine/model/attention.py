@@ -63,7 +63,8 @@ class _Blocks:
         self._spans, self._tokens = spans, tokens
         self._place = slice(blocks[0], blocks[0] + len(blocks)) if len(runs(blocks)) == 1 and not dead else None
         if self._place is None:
-            self._halves = store.halves_of(blocks)
+            index = torch.tensor(blocks, device=store.device.device)
+            self._halves = torch.cat([index, index + store.num_blocks])
             self._dead = torch.tensor(dead, device=store.device.device) if dead else None
             self._room = store.gathering_room(len(blocks))
             self._room_by_token = self._room.view(2, -1, *self._room.shape[2:])
@@ -73,7 +74,7 @@ class _Blocks:
         """K and V of a layer as ``[spans, kv_heads, tokens, head_dim]``; what was gathered is overwritten by the next gather."""
         if self._place is not None:
             return self._by_span(self._store.device[layer, :, self._place])
-        self._store.gather(layer, self._halves, self._room)
+        torch.index_select(self._store.halves[layer], 0, self._halves, out=self._room)
         if self._dead is not None:
             self._room_by_token.index_fill_(1, self._dead, 0)
         return self._gathered
@@ -148,9 +149,8 @@ class PagedStep:
     def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """Write the rows' K and V, then attend.
 
-        Args:
-            query: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``.
-            scaling: factor on the scores before the softmax.
+        ``query``: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``. ``scaling``: factor on the
+        scores before the softmax.
 
         Returns: ``[1, rows, heads, head_dim]``.
         """
@@ -162,7 +162,7 @@ class PagedStep:
             rows = slice(span.row, span.row + span.count)
             own = grouped[:, :, rows], key[0, :, rows], value[0, :, rows]
             if before is None:
-                attended = _grouped(*own, is_causal=True, scale=scaling)
+                attended = _causal(*own, scaling)
             else:
                 keys, values = before.read(layer)
                 attended = _after_prefix(*own, keys[0], values[0], scaling)
@@ -201,6 +201,11 @@ def like_lengths(spans: Iterable[Span]) -> list[list[Span]]:
         else:
             groups.append([span])
     return groups
+
+
+def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+    """Causal attention of the rows among themselves, ``[kv_heads, group, rows, head_dim]``."""
+    return _grouped(query, key, value, is_causal=True, scale=scaling)
 
 
 def _after_prefix(

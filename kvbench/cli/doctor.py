@@ -54,7 +54,7 @@ def doctor(
     no server. Always exits with 0 if the machine could be looked at.
     """
     report = examine(vllm_python)
-    output.write(json.dumps(report, indent=2) + "\n" if as_json else render(report), file, not as_json)
+    output.write(json.dumps(report, indent=2) + "\n" if as_json else render(report), file, report=not as_json)
 
 
 def examine(vllm_python: Path | None) -> dict[str, Any]:

@@ -8,12 +8,18 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.folders import save_model, save_tokenizer
 
 
 def pytest_configure() -> None:
-    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, children included; tests of these would wait for ever."""
+    """A shell starts background jobs with Ctrl-C ignored, and nohup with SIGHUP, children included; tests of these would wait for ever.
+
+    No example is timed: on a busy machine any takes seconds.
+    """
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("untimed")
     os.environ["COLUMNS"] = "80"  # reports are as wide as the terminal, which is not part of what is tested
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,20 +12,39 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from kvbench.cli import colour
+from kvbench.drawing.width import NARROWEST, set_width
 
-def option(panel: str, *names: str, metavar: str | None = None, help: str) -> Any:
+
+def option(panel: str, *names: str, metavar: str | None = None, callback: Callable[[Any], Any] | None = None, help: str) -> Any:
     """An option of a command itself, which no configuration holds; ``help`` ends with its default."""
-    return typer.Option(*names, metavar=metavar, show_default=False, rich_help_panel=panel, help=help)
+    return typer.Option(*names, metavar=metavar, show_default=False, rich_help_panel=panel, callback=callback, help=help)
+
+
+def _narrow(file: Path | None) -> Path | None:
+    """A file does not depend on the terminal of whoever writes it."""
+    if file is not None:
+        set_width(NARROWEST)
+    return file
 
 
 OutputFile = Annotated[
     Path | None,
-    option("Output", "--output", "-o", metavar="FILE", help="Write to a file instead, in place of what it holds. [default: stdout]"),
+    option(
+        "Output", "--output", "-o", metavar="FILE", callback=_narrow, help="Write to a file, and replace what it holds. [default: stdout]"
+    ),
 ]
+
+AsJson = Annotated[bool, option("Output", "--json", help="The same as --format json. [default: off]")]
 
 
 class PanelCommand(TyperCommand):
     """A command whose help groups its options by their panel, in the order in which the panels first appear."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments as help names them, in brackets where they may be left out, then ``[OPTIONS]``."""
+        arguments = [param for param in self.get_params(ctx) if param.param_type_name == "argument"]
+        return [*(str(item.metavar) if item.required else f"[{item.metavar}]" for item in arguments), "[OPTIONS]"]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each panel."""
@@ -33,6 +52,8 @@ class PanelCommand(TyperCommand):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None:
+                if param.param_type_name == "argument":
+                    record = (str(param.metavar), record[1])  # typer adds brackets and Python's name of the type
                 default = "Arguments" if param.param_type_name == "argument" else "Other"
                 sections.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
         for name, records in sections.items():
@@ -66,7 +87,26 @@ def build_command(function: Callable[..., None], example: str, kind: type[PanelC
     app.command(function.__name__, cls=kind, epilog=f"\b\nExample:\n  {example}")(function)
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)
+    command.params.append(_color_option())
     return command
+
+
+def _color_option() -> Any:
+    """The option ``--color``, which every command has; it is taken before the others, and no function is given it."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(_with_color)
+    return typer.main.get_command(app).params[0]
+
+
+def _with_color(
+    color: Annotated[
+        colour.When,
+        typer.Option("--color", metavar="WHEN", show_default=False, rich_help_panel="Output", callback=colour.choose, is_eager=True,
+                     expose_value=False,
+                     help="Colour: auto (in a terminal, unless NO_COLOR is set), always or never. [default: auto]"),
+    ] = "auto",
+) -> None:  # fmt: skip
+    pass
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kvbench.cli import output
-from kvbench.cli.commands import OutputFile, build_command, option
+from kvbench.cli.commands import AsJson, OutputFile, build_command, option
 from kvbench.errors import ThresholdFailed, Untrusted, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def compare(
                "[default: terminal]"),
     ] = "terminal",
     file: OutputFile = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compare a run with a base: times, and which hits were lost.
 
@@ -60,12 +61,13 @@ def compare(
     from kvbench.reports import junit
     from kvbench.reports.formats.json import to_json
 
+    format = "json" if as_json else format
     comparison = analysis.compare(base, new, min_effect=_share(min_effect), allow=allow or (), fail_on=fail_on or ())
     if format == "github":
         _to_github(comparison, file)
     else:
         render = {"terminal": report.to_terminal, "markdown": report.to_markdown, "json": to_json, "junit": junit.render}[format]
-        output.write(render(comparison), file, (base, new))
+        output.write(render(comparison), file, (base, new), report=format == "terminal")
     if comparison.untrusted:
         raise Untrusted(f"{report.headline(comparison)[:-1]}; measure again, or compare all the same: --allow {analysis.STATUS}")
     if comparison.regressions or comparison.failed_rules:

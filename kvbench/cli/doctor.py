@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command, option
+from kvbench.cli.commands import OutputFile, build_command, option
 from kvbench.runs.version import __version__
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def doctor(
         ),
     ] = None,
     as_json: Annotated[bool, option("Output", "--json", help="Print one JSON document. [default: off]")] = False,
+    file: OutputFile = None,
 ) -> None:
     """Say which runners and tiers can run here, and why not.
 
@@ -53,7 +54,7 @@ def doctor(
     no server. Always exits with 0 if the machine could be looked at.
     """
     report = examine(vllm_python)
-    output.write(json.dumps(report, indent=2) + "\n" if as_json else render(report))
+    output.write(json.dumps(report, indent=2) + "\n" if as_json else render(report), file, report=not as_json)
 
 
 def examine(vllm_python: Path | None) -> dict[str, Any]:

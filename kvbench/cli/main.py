@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kvbench.cli import output
+from kvbench.cli import colour, output
 from kvbench.cli.commands import LazyCommand
+from kvbench.drawing.width import WIDEST, of_terminal
 from kvbench.errors import Interrupted, KvbenchError, RunFailed
 from kvbench.runs.version import __version__
 
@@ -44,9 +45,11 @@ class Group(TyperGroup):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Errors are one line on stderr; ``KVBENCH_DEBUG=1`` adds the traceback."""
     output.hold_standard_files()
+    colour.choose("auto")
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _group().main(args, prog_name="kvbench", standalone_mode=False, obj={"command": ["kvbench", *args]})
+        with of_terminal():
+            code = _group().main(args, prog_name="kvbench", standalone_mode=False, obj={"command": ["kvbench", *args]})
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except BaseException as error:
@@ -63,11 +66,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _group() -> TyperGroup:
-    app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+    context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
+    app = typer.Typer(
+        cls=Group,
+        rich_markup_mode=None,
+        no_args_is_help=False,
+        context_settings=context,
+        options_metavar="",
+        subcommand_metavar="COMMAND [OPTIONS]",
+    )
     app.callback(epilog="\b\nExample:\n  kvbench run cyclic --docs 10 --kv-tokens 21520")(_root)
     group = typer.main.get_command(app)
     if not isinstance(group, TyperGroup):
         raise TypeError("kvbench is a group of commands")
+    for option in group.params:  # those of completion: to convert None costs what Group tells
+        if getattr(option, "is_flag", False) and option.default is None:
+            option.default = False
     group.commands.update({str(command.name): command for command in COMMANDS})
     return group
 
@@ -79,7 +93,9 @@ def _show_version(wanted: bool) -> None:
 
 
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """What a KV-cache tier is worth, how large it must be, and whether the last upgrade undid it."""
 

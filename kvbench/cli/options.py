@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
@@ -15,6 +15,9 @@ from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from kvbench.config.settings import Setting, flag, setting_of
+from kvbench.experiments.registry import experiments
+from kvbench.models.shapes import SHAPES
+from kvbench.runners.registry import RUNNERS
 
 PANELS = (
     "Workload", "Requests at once", "Model and pool", "Host tier", "Engine", "Simulator", "vLLM server", "Server", "Times", "Run", "Output",
@@ -64,16 +67,37 @@ def sentence(text: str) -> str:
 def _parameter(name: str, field: FieldInfo, setting: Setting) -> inspect.Parameter:
     help_text = _help(field, setting)
     if name == "experiment":
-        kind: Any = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help=help_text, show_default=False)]
+        argument = typer.Argument(metavar="EXPERIMENT", help=help_text, show_default=False, autocompletion=_completion(_words(name, field)))
+        kind: Any = Annotated[str | None, argument]
     elif field.annotation is bool:
         kind = Annotated[bool | None, typer.Option(f"{flag(name)}/--no-{flag(name)[2:]}", help=help_text, rich_help_panel=setting.panel)]
     else:
         text = list[str] if get_origin(field.annotation) is tuple else str
         option = typer.Option(
-            flag(name), help=help_text, metavar=setting.metavar or _metavar(field.annotation), rich_help_panel=setting.panel
+            flag(name),
+            help=help_text,
+            metavar=setting.metavar or _metavar(field.annotation),
+            rich_help_panel=setting.panel,
+            autocompletion=_completion(_words(name, field)),
         )
         kind = Annotated[text | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+
+
+def _words(name: str, field: FieldInfo) -> list[str]:
+    """The words that a value may be; none where it may be anything."""
+    known: dict[str, Collection[str]] = {"experiment": experiments(), "runner": RUNNERS, "model": SHAPES}
+    return list(known.get(name, _choices(field.annotation)))
+
+
+def _completion(words: list[str]) -> Callable[[str], list[str]] | None:
+    """What a shell completes a value with, also the last of several with commas between; ``None``: there are no certain words."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, _ = incomplete.rpartition(",")
+        return [f"{before}{comma}{word}" for word in words]
+
+    return complete if words else None
 
 
 def _help(field: FieldInfo, setting: Setting) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kvbench.cli import colour
 from kvbench.drawing.clean import clean, one_line
 from kvbench.errors import RunFailed, UsageError
 
 
-def write(text: str, file: Path | None = None, read: Iterable[Path] = (), instead: str = "-o FILE writes a file") -> None:
+def write(
+    text: str, file: Path | None = None, read: Iterable[Path] = (), instead: str = "-o FILE writes a file", report: bool = False
+) -> None:
     """Write the result to a file, in place of what it held, or to stdout.
 
     A reader of stdout that stops (``| head``) is no error; a character that cannot be shown there becomes ``?``.
@@ -20,6 +24,7 @@ def write(text: str, file: Path | None = None, read: Iterable[Path] = (), instea
     Args:
         read: what the result was made from; no such file is overwritten.
         instead: what to do where stdout cannot be written.
+        report: it is a report for a terminal, which has colours there (:mod:`kvbench.cli.colour`).
 
     Raises:
         UsageError: the file cannot be written, or is raw data.
@@ -40,13 +45,31 @@ def write(text: str, file: Path | None = None, read: Iterable[Path] = (), instea
         if sys.stdout is None:  # it was closed before kvbench began
             raise RunFailed(f"stdout: is closed; {instead}")
         encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(clean(text).encode(encoding, "replace").decode(encoding))
+        shown = clean(text)
+        if report and colour.shown_on(sys.stdout):
+            shown = colour.of_report(shown)
+        sys.stdout.write(shown.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
     except BrokenPipeError:
         drop_stdout()
     except OSError as error:
         drop_stdout()
         raise RunFailed(f"stdout: cannot be written ({error.strerror}); {instead}") from None
+
+
+def require_writable(file: Path | None) -> None:
+    """Refuse a file that could not be written later, before anything is measured; does not make it."""
+    if file is not None:
+        _refuse_raw(file, "--output")
+    with _writing(f"--output {file}", "file"):
+        if file is None or (file.exists() and file.is_file() and os.access(file, os.W_OK)):
+            return
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not file.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def append(text: str, path: Path) -> None:
@@ -72,7 +95,7 @@ def say(text: str) -> None:
     """A line on stderr. Where that cannot be written nothing is said, and the exit code still tells."""
     if sys.stderr is not None:
         with suppress(OSError):
-            print(f"kvbench: {one_line(text)}", file=sys.stderr, flush=True)
+            print(colour.of_line(f"kvbench: {one_line(text)}", sys.stderr), file=sys.stderr, flush=True)
 
 
 def drop_stdout() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from kvbench.cli import output
-from kvbench.cli.commands import OutputFile, build_command, option
+from kvbench.cli.commands import AsJson, OutputFile, build_command, option
 from kvbench.cli.options import with_options
 from kvbench.config.settings import load, read_file
 from kvbench.planning.config import PlanConfig
@@ -24,7 +24,7 @@ def plan(
         option("Output", "--format", metavar="NAME", help="terminal, markdown or json (the whole plan). [default: terminal]"),
     ] = "terminal",
     file: OutputFile = None,
-    as_json: Annotated[bool, option("Output", "--json", help="The same as --format json. [default: off]")] = False,
+    as_json: AsJson = False,
     plots: Annotated[
         Path | None,
         option("Output", "--plots", metavar="DIR",
@@ -40,7 +40,7 @@ def plan(
     config = load(PlanConfig, "kvbench plan", config_file, read_file(config_file), given)
     kind = "json" if as_json else format
     text = _of_documents(config, kind, plots) if config.trace is None else _of_trace(config, kind, plots)
-    output.write(text, file, (path for path in (config_file, config.trace) if path is not None))
+    output.write(text, file, (path for path in (config_file, config.trace) if path is not None), report=kind == "terminal")
 
 
 def _of_documents(config: PlanConfig, kind: str, plots: Path | None) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from kvbench.analysis.logs.registry import tools_in_words
 from kvbench.cli import output
-from kvbench.cli.commands import OutputFile, build_command, option
+from kvbench.cli.commands import AsJson, OutputFile, build_command, option
 from kvbench.config.slo import Slo, parse_slo
 from kvbench.errors import UsageError
 from kvbench.reports.formats.format import RunReport, RunsReport, formats
@@ -41,7 +41,7 @@ def _known_format(name: str) -> str:
 def report(
     run_dirs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN_DIR]...", show_default=False,
+        typer.Argument(metavar="RUN_DIR...", show_default=False,
                        help="Run folder, as `kvbench run --out` makes it. Several, or the folder of a sweep: side by side."),
     ] = None,
     csv: Annotated[
@@ -69,6 +69,7 @@ def report(
                      help=f"{_formats_in_words()}. [default: terminal]"),  # annotations are read when the command is built
     ] = "terminal",
     file: OutputFile = None,
+    as_json: AsJson = False,
     plots: Annotated[
         Path | None,
         option("Output", "--plots", metavar="DIR",
@@ -102,6 +103,7 @@ def report(
         raise UsageError(f"{run_dirs[0]} and --csv {csv[0]}: a report shows either run folders or logs")
     if map and not csv:
         raise UsageError("--map names the columns of a log, and there is none (--csv FILE)")
+    format = "json" if as_json else format
     chosen, objective = formats()[format], _objective(slo)
     if per_document and per_repeat and chosen.has_one_kind_of_line:
         raise UsageError(f"--format {format} has one kind of line; choose --per-document or --per-repeat")
@@ -115,7 +117,8 @@ def report(
         _save_plots(one, plots)
         text = chosen.render(one)
     read = run_dirs or csv or []
-    output.write(text, file, read, f"kvbench report {'' if run_dirs else '--csv '}{read[0]} -o FILE writes a file")
+    instead = f"kvbench report {'' if run_dirs else '--csv '}{read[0]} -o FILE writes a file"
+    output.write(text, file, read, instead, report=format == "terminal")
 
 
 def _objective(text: str | None) -> Slo | None:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command, option, terminable
+from kvbench.cli.commands import OutputFile, build_command, option, terminable
 from kvbench.cli.options import with_options
 from kvbench.cli.run_help import RunCommand
 from kvbench.config.run import RunConfig
@@ -73,6 +73,7 @@ def run(
     ] = None,
     per_document: Annotated[bool, option("Output", "--per-document", help="Show every request of every pass. [default: off]")] = False,
     as_json: Annotated[bool, option("Output", "--json", help="Print the summary as one JSON document. [default: off]")] = False,
+    file: OutputFile = None,
     quiet: Annotated[bool, option("Output", "--quiet", help="Show no progress. [default: off]")] = False,
     **given: Any,
 ) -> None:
@@ -84,6 +85,7 @@ def run(
     Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 invalid measurement, 130 interrupted.
     """
     command: list[str] = ctx.obj["command"]
+    output.require_writable(file)
     words = _sweep_words(given, sweep or [])
     if ray is not None and not words:
         raise UsageError("--ray spreads the points of a sweep, and there is none (--sweep KEY=V1,V2,...)")
@@ -91,7 +93,7 @@ def run(
         from kvbench.sweeps.points import plan_sweep
 
         planned = plan_sweep(config_file, given, words, command)
-        _show_sweep(_run_sweep(planned, out, ray, quiet, command), per_document, as_json)
+        _show_sweep(_run_sweep(planned, out, ray, quiet, command), per_document, as_json, file)
         return
     config = load_config(config_file, given)
     with terminable():
@@ -103,7 +105,7 @@ def run(
     from kvbench.summary.summary import summarise
 
     summary = summarise(read_run(finished.path), per_document)
-    output.write(to_json(summary) if as_json else terminal.render(summary), instead=_where(finished.path))
+    output.write(to_json(summary) if as_json else terminal.render(summary), file, (finished.path,), _where(finished.path), not as_json)
     _end_untrusted([*finished.reasons, *summary.reasons])
 
 
@@ -152,7 +154,7 @@ def _measure(config: RunConfig, out: Path | None, quiet: bool, command: list[str
     return session.run(config, out, progress.watcher(quiet), command)
 
 
-def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
+def _show_sweep(parent: Path, per_document: bool, as_json: bool, file: Path | None) -> None:
     """The report of a sweep, and how it ends.
 
     Raises:
@@ -165,7 +167,7 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool) -> None:
     from kvbench.summary.side_by_side import side_by_side
 
     side = side_by_side([parent], per_document)
-    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)), instead=_where(parent))
+    output.write((json if as_json else terminal).FORMAT.render_several(RunsReport(side)), file, (), _where(parent), not as_json)
     if failed := list(told(side)):
         count = f"{len(failed)} of {len(side.runs)} points could not be done"
         raise RunFailed(f"{count}: {'; '.join(failed)}; the same command with --out {parent} tries again")

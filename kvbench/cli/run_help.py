@@ -12,12 +12,13 @@ from pydantic.fields import FieldInfo
 from kvbench.cli.commands import PanelCommand
 from kvbench.cli.options import help_record, in_panels, sentence
 from kvbench.config.settings import flag, setting_of
+from kvbench.errors import UsageError
 from kvbench.experiments.composed import all_fields, check_name, compose
 from kvbench.experiments.registry import experiments
 from kvbench.runners.registry import RUNNERS
 
 HELP_ALL = "--help-all"
-SELDOM = frozenset({"ray", "per_document", "quiet"})
+SELDOM = frozenset({"ray", "per_document", "file", "quiet", "color"})
 """Options of the command that the short help leaves out."""
 
 
@@ -51,6 +52,7 @@ class RunCommand(PanelCommand):
             "--ray=local" if word == "--ray" and ":" not in after and after != "auto" else word
             for word, after in zip(args, [*args[1:], ""], strict=False)
         ]
+        self._refuse_spaces(args)
         if not {HELP_ALL, *ctx.help_option_names}.isdisjoint(args):
             named, _, _ = self.make_parser(ctx).parse_args([word for word in args if word != HELP_ALL])
             for option, there_are in (("experiment", experiments()), ("runner", RUNNERS)):
@@ -61,6 +63,14 @@ class RunCommand(PanelCommand):
                 typer.echo(ctx.get_help())
                 ctx.exit()
         return list(super().parse_args(ctx, args))
+
+    def _refuse_spaces(self, args: list[str]) -> None:
+        """Raise ``UsageError`` for values of one option with spaces between: ``--tier cpu none``, or ``--tier cpu, none``."""
+        lists = {name for param in self.params if str(getattr(param, "metavar", "")).endswith(",...") for name in param.opts}
+        for name, value, word in zip(args, args[1:], args[2:], strict=False):
+            if name in lists and not word.startswith("-") and word not in experiments():
+                values = f"{value.rstrip(',')},{word.lstrip(',')}"
+                raise UsageError(f"{name} {value} {word}: several values are separated by commas, without spaces: {name} {values}")
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help that was asked for."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command, terminable
+from kvbench.cli.commands import OutputFile, build_command, terminable
 from kvbench.cli.options import with_options
 from kvbench.config.serve import ServeConfig
 from kvbench.config.settings import load
@@ -24,7 +24,7 @@ WATCH_S = 0.5
 """Between two looks whether the servers still run."""
 
 
-def serve(**given: Any) -> None:
+def serve(file: OutputFile = None, **given: Any) -> None:
     """Start the servers that a run would start, for use by hand.
 
     Prints their addresses, and the exact command lines and environment to copy into a deployment. Ctrl-C stops them (SIGTERM too), and
@@ -32,6 +32,7 @@ def serve(**given: Any) -> None:
 
     Exit codes: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start or ended, 2 wrong use.
     """
+    from kvbench.runners.base import LOG_IS
     from kvbench.runners.vllm.arm_servers import ArmServers
     from kvbench.runners.vllm.installation import find_python, inspect
 
@@ -40,8 +41,10 @@ def serve(**given: Any) -> None:
     options = server_options(config, installation)
     folder = _log_folder(config.logs)
     try:
-        with terminable(), ArmServers(config.tier, options, installation, folder, port=config.port) as servers:
-            output.write(_describe(servers, folder))
+        servers = ArmServers(config.tier, options, installation, folder, port=config.port)
+        output.say(f"starting vLLM for arm {config.tier}{LOG_IS}{', '.join(map(str, servers.logs))}")
+        with terminable(), servers:
+            output.write(_describe(servers, folder), file)
             while True:
                 servers.check_alive()
                 time.sleep(WATCH_S)

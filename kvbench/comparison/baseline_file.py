@@ -96,8 +96,8 @@ def _read_file(path: Path) -> Baseline:
     found = line.get("format") if isinstance(line, dict) else None
     if found is None:
         raise UsageError(
-            f"{path}: neither a run folder nor a file of `kvbench baseline`; if it is a log, `kvbench report --csv FILE --csv FILE` "
-            "shows two side by side"
+            f"{path}: neither a run folder nor a file of `kvbench baseline`; if it is a log, `kvbench report --csv {path} --csv FILE` "
+            "shows it beside another"
         )
     if found not in READ:
         raise UsageError(f"{path}: format is {found!r}, this kvbench reads {FORMAT!r}, which `kvbench baseline RUN_DIR -o FILE` writes")

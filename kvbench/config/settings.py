@@ -164,9 +164,26 @@ def load(
             raise UsageError(f"{file}: {reason}" if file is not None and in_file else reason) from None
         name = str(first["loc"][0])
         source = f"{file}: " if name in values and name not in given else ""
+        if isinstance(first["input"], str) and first["type"] in ("int_parsing", "float_parsing", "value_error"):
+            reason = _plain_number(first["input"], setting_of(kind.model_fields[name]).unit) or reason
         if first["type"] == "extra_forbidden":
             raise UsageError(f"{source}{name}: there is no such key; `{command} --help` lists the options") from None
         raise UsageError(f"{source}{name if source else flag(name)}: {reason} (got {first['input']!r})") from None
+
+
+def _plain_number(given: str, unit: str) -> str | None:
+    """What to write instead of a number with a unit, as ``4k`` or ``2GB``; ``None``: it is something else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|t)?(i?b|i)?\s*(tokens?)?", given.strip().lower())
+    if found is None or not any(found.groups()[1:]):
+        return None
+    number, scale, size, _ = found.groups()
+    steps = " kmgt".index(scale or " ")
+    plain = None
+    if unit == "GiB":
+        plain = float(number) * 1024.0 ** (steps - 3)
+    elif size in (None, "i") and unit not in ("s", "ms"):  # 5m are minutes
+        plain = float(number) * (1000.0 if size is None else 1024.0) ** steps
+    return f"a plain number{f' of {unit}' if unit else ''} is expected{'' if plain is None else f', as {plain:.15g}'}"
 
 
 def read_file(file: Path | None) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""How reports are laid out: tables and paragraphs, of 80 columns in a terminal. Knows nothing of what they show."""
+"""How reports are laid out: tables and paragraphs, in a terminal as wide as :mod:`kvbench.drawing.width` says. Knows nothing of what they
+show.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-WIDTH = 80
+from kvbench.drawing.width import width
+
 UNKNOWN = "–"
 NO_TIER = "-"
 Count = Callable[[float | None], str]
@@ -50,10 +53,10 @@ def fitting(header: list[str], words: int, rows: Callable[[Count], list[list[str
     if style is MARKDOWN:
         return _markdown_table(header, words, rows(grouped))
     attempts = [*((grouped, padding) for padding in _PADDINGS), (_plain, _PADDINGS[-1])]
-    console = Console(file=StringIO(), width=WIDTH, color_system=None, force_terminal=False, legacy_windows=False)
+    console = Console(file=StringIO(), width=width(), color_system=None, force_terminal=False, legacy_windows=False)
     for count, padding in attempts:
         drawn = _table(header, words, rows(count), padding)
-        if Measurement.get(console, console.options.update(width=10 * WIDTH), drawn).maximum <= WIDTH:
+        if Measurement.get(console, console.options.update(width=10 * width()), drawn).maximum <= width():
             break
     else:
         folded = ["\n".join(textwrap.wrap(name, _HEADER)) if place >= words else name for place, name in enumerate(header)]
@@ -93,7 +96,7 @@ def packed(parts: tuple[str, ...]) -> list[str]:
     """As many parts a line as fit; a part is never broken."""
     lines: list[str] = []
     for part in parts:
-        if lines and len(lines[-1]) + len(part) + 3 <= WIDTH:
+        if lines and len(lines[-1]) + len(part) + 3 <= width():
             lines[-1] += f" | {part}"
         else:
             lines.append(part)
@@ -101,13 +104,13 @@ def packed(parts: tuple[str, ...]) -> list[str]:
 
 
 def wrapped(text: str, first: str = "", indent: str = "") -> str:
-    """The text in lines of at most 80 columns, the later ones indented under ``first``, and by ``indent``.
+    """The text in lines of at most the width, the later ones indented under ``first``, and by ``indent``.
 
     A number stays with its per cent sign.
     """
     filled = textwrap.fill(
         text.replace(" %", "\u00a0%"),
-        WIDTH,
+        width(),
         initial_indent=first,
         subsequent_indent=" " * len(first) + indent,
         break_long_words=False,

@@ -67,9 +67,11 @@ def load_config(file: Path | None, given: Mapping[str, Any]) -> RunConfig:
     values = {name: value for name, value in values.items() if name in kind.model_fields or name not in unasked}
     for name in sorted({**values, **given}):
         if name not in kind.model_fields and name in all_fields():
-            others = any(name in item.options.model_fields for item in experiments().values())
+            others = [item.name for item in experiments().values() if name in item.options.model_fields]
+            able = [item for item, entry in RUNNERS.items() if name in entry.options.model_fields]
             why = f"the experiment is {experiment}" if others else f"the runner is {runner}"
-            raise UsageError(f"{'' if name in given else source}{flag(name)} does not apply: {why}")
+            where = " or ".join([f"`{COMMAND} {item}`" for item in others] or [f"`--runner {item}`" for item in able])
+            raise UsageError(f"{'' if name in given else source}{flag(name)} does not apply: {why} (it applies to {where})")
     return load(kind, COMMAND, file, values, given, unasked - given.keys())
 
 

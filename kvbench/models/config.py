@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ def read_config(model: str) -> dict[str, Any]:
     if model in SHAPES:
         return SHAPES[model]
     if not Path(model).is_dir():
-        raise UsageError(f"--model {model}: no such folder, and no named shape (there are {', '.join(SHAPES)})")
+        raise no_such_model(model)
     try:
         config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -26,6 +27,15 @@ def read_config(model: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UsageError(f"--model {model}: its config.json is not an object")
     return config
+
+
+def no_such_model(model: str) -> UsageError:
+    """The error for a model that is neither a folder nor a shape; it says how to get one that has a hub's name."""
+    hint = ""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", model):
+        folder = model.partition("/")[2]
+        hint = f"; kvbench never downloads: run `hf download {model} --local-dir {folder}`, then give --model {folder}"
+    return UsageError(f"--model {model}: no such folder, and no named shape (there are {', '.join(SHAPES)}){hint}")
 
 
 def text_part(config: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A comparison for a terminal (80 columns) and as Markdown: the headline, what it means, the tables, the notes."""
+"""A comparison for a terminal and as Markdown: the headline, what it means, the tables, the notes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEGEND = (
 
 
 def to_terminal(comparison: Comparison) -> str:
-    """Plain text of 80 columns."""
+    """Plain text of 80 to 120 columns."""
     sections = [
         "\n".join(layout.wrapped(_side(run), f"{name}: ") for name, run in (("base", comparison.base), ("new", comparison.new))),
         *(f"{heading}\n{table}" for heading, table in _tables(comparison, layout.TERMINAL)),

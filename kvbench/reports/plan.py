@@ -10,7 +10,7 @@ from kvbench.planning.result import CurveRow, KVAmount, Plan, PlannedPassRow
 
 
 def terminal(plan: Plan) -> str:
-    """Plain text in 80 columns."""
+    """Plain text in 80 to 120 columns."""
     parts = ["\n".join(packed(plan.title)) + "\n" + wrapped(_kv_line(plan))]
     parts += [f"{wrapped(heading)}\n{drawn}" for heading, drawn in _tables(plan, TERMINAL)]
     parts += [wrapped(line) for line in (_rates_line(plan),) if line]

@@ -15,7 +15,7 @@ _share = partial(per_cent, digits=2)
 
 
 def terminal(plan: TracePlan) -> str:
-    """Plain text in 80 columns."""
+    """Plain text in 80 to 120 columns."""
     parts = ["\n".join(wrapped(line) for line in _title(plan))]
     parts += [f"{wrapped(head)}\n{drawn}" for head, drawn in _tables(plan, TERMINAL)]
     parts += [wrapped(sentence) for sentence in _sentences(plan)]

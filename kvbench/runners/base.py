@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from kvbench.runs.records import PassTotals, RequestKey, RequestRecord
 
+LOG_IS = "; log: "
+"""Between what is waited for and where its log is, in what a watcher is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

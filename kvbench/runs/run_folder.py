@@ -46,6 +46,9 @@ _SPARE = 4096
 _OBJECTS = ("config", "capacity", "workload", "model", "environment", "rates")
 """The parts of a manifest that readers take for objects, where they are there."""
 
+LISTED = 5
+"""Run folders that an error names of a folder that holds some: the last by name, which are the newest."""
+
 CONTROLS = ("no-reuse", "fits")
 """Runs in which no tier can help: nothing is read again; everything fits the device pool."""
 
@@ -199,9 +202,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{path}: not a run folder (no manifest.json); `kvbench run --out DIR` makes one") from None
+        raise UsageError(f"{path}: not a run folder (no manifest.json); {_runs_below(path)}") from None
     except NotADirectoryError:
-        raise UsageError(f"{path}: a file, and not a run folder; if it is a log, `kvbench report --csv {path}` shows it") from None
+        own = path.parent / "manifest.json"
+        hint = f"name its run folder: {path.parent}" if own.exists() else f"if it is a log, `kvbench report --csv {path}` shows it"
+        raise UsageError(f"{path}: a file, and not a run folder; {hint}") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{manifest_path}: cannot be read ({error})") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -217,6 +222,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
         raise UsageError(f"{manifest_path}: reasons is no list of sentences; the file was changed after the run")
     return manifest
+
+
+def _runs_below(path: Path) -> str:
+    """The run folders in a folder that is none itself, up to :data:`LISTED`, or how to make one."""
+    found = sorted(manifest.parent for manifest in path.glob("*/manifest.json"))
+    if not found:
+        return "`kvbench run --out DIR` makes one"
+    more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return f"it holds run folders, name one or more of them: {', '.join(map(str, found[-LISTED:]))}{more}"
 
 
 def set_status(path: Path, status: str, reasons: Iterable[str] = ()) -> None:

@@ -9,7 +9,7 @@ class Watcher:
     """Told by the session, on its own thread, between requests; may draw, must return at once, changes nothing. This one says nothing."""
 
     def note(self, text: str) -> None:
-        """What is being done while no request runs: ``loading tiny``, ``warming up``."""
+        """What is being done while no request runs: ``loading tiny``, ``warming up``; of a server also where its log is (``LOG_IS``)."""
 
     def started(self, requests: int) -> None:
         """The run begins; ``requests`` is the count over all repeats, arms and passes."""

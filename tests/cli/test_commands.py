@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +22,14 @@ from rich.console import Console
 import kvbench.session
 from kvbench.cli import output
 from kvbench.cli.main import main
-from kvbench.cli.progress import ProgressBar, watcher
+from kvbench.cli.progress import ProgressBar, ProgressLines, watcher
 from kvbench.config.run import RunConfig
 from kvbench.errors import Interrupted, OutOfMemory, RunFailed, UsageError
 from kvbench.runs.records import RequestError, RequestKey
 from kvbench.session.watcher import Watcher
-from tests.made import Answer, Made, Script, cyclic, make_record
+from tests.made import DOCUMENT, OUTPUT, QUESTION, Answer, Made, Script, cyclic, make_record
+
+ROOT = str(Path(__file__).parents[2])
 
 
 @dataclass
@@ -285,16 +290,52 @@ def test_a_terminal_that_knows_no_dash_gets_a_question_mark(monkeypatch: pytest.
 # progress
 
 
-def test_no_bar_where_nobody_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_in_a_terminal_lines_elsewhere_and_nothing_with_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert type(watcher(quiet=False)) is Watcher
+    assert type(watcher(quiet=False)) is ProgressLines
+    assert type(watcher(quiet=True)) is Watcher
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert type(watcher(quiet=False)) is ProgressBar
     assert type(watcher(quiet=True)) is Watcher
 
 
-def test_the_bar_shows_arm_pass_count_and_p50_and_starts_no_thread() -> None:
-    import threading
+def test_lines_tell_of_servers_and_passes_and_of_requests_in_between(capsys: Captured) -> None:
+    lines = ProgressLines(every_s=0.05)
+    lines.note("loading tiny")
+    lines.note("starting vLLM for arm cpu; log: runs/x/server-cpu-r1.log")
+    assert capsys.readouterr().err == "kvbench: starting vLLM for arm cpu; log: runs/x/server-cpu-r1.log\n"
+    time.sleep(0.2)
+    assert "kvbench: starting vLLM for arm cpu: 0 s so far\n" in capsys.readouterr().err
+    lines.started(60)
+    lines.pass_started("cpu", 1, "repeat")
+    assert "kvbench: cpu repeat (repeat 2): 0 of 60 requests done\n" in capsys.readouterr().err
+    for position, ttft in enumerate([100.0, 300.0, 200.0]):
+        key = RequestKey("cpu", 1, "repeat", 1, position, str(position), position)
+        lines.request_ended(make_record(key, Answer(ttft), sent=position))
+    time.sleep(0.2)
+    lines.ended()
+    said = capsys.readouterr().err
+    tokens = 3 * (DOCUMENT + QUESTION + OUTPUT) / (2 + 0.2 + (OUTPUT - 1) / 1e3)
+    line = rf"kvbench: cpu repeat \(repeat 2\): 3 of 60 requests done, about \d+ s left, p50 200\.0 ms, {tokens:,.0f} tokens/s\n"
+    assert re.search(line, said)
+    lines.ended()
+    assert "progress" not in {thread.name for thread in threading.enumerate()}
 
+
+def test_a_run_writes_its_lines_on_stderr_and_none_with_quiet(tmp_path: Path, small_model: Path) -> None:
+    sizes = ["--model", str(small_model), "--docs", "2", "--doc-tokens", "64", "--kv-tokens", "256", "--passes", "sequential"]
+
+    def stderr(*words: str) -> str:
+        argv = [sys.executable, "-m", "kvbench", "run", *sizes, *words]
+        return subprocess.run(argv, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True, check=True).stderr
+
+    first, second = stderr("--out", "a").splitlines()
+    assert first == "kvbench: none sequential: 0 of 4 requests done"
+    assert second.startswith("kvbench: cpu sequential: 2 of 4 requests done, about ")
+    assert stderr("--out", "b", "--quiet") == ""
+
+
+def test_the_bar_shows_arm_pass_count_and_p50_and_starts_no_thread() -> None:
     file = io.StringIO()
     bar = ProgressBar(Console(file=file, force_terminal=True, width=100, color_system=None))
     before = threading.active_count()
@@ -309,6 +350,7 @@ def test_the_bar_shows_arm_pass_count_and_p50_and_starts_no_thread() -> None:
     last = text.rsplit("cpu repeat (repeat 2)", 1)[1]
     assert "3/60" in last
     assert "p50 200.0 ms" in last
+    assert "tokens/s" in last
     bar.pass_started("cpu", 1, "reverse")
     assert "200.0" not in file.getvalue().rsplit("cpu reverse", 1)[1]
     bar.ended()

@@ -75,7 +75,7 @@ def test_what_a_manifest_holds_by_choice_must_still_apply(tmp_path: Path) -> Non
     file = tmp_path / "manifest.json"
     file.write_text(json.dumps({"config": loaded(None, {"controls": True, "device": "cpu"}).resolved()}))
     assert fails(file, passes="sequential") == f"{file}: --controls does not apply: there is no later pass"
-    assert fails(file, runner="simulator") == f"{file}: --device does not apply: the runner is simulator"
+    assert fails(file, runner="simulator") == f"{file}: --device does not apply: the runner is simulator (it applies to `--runner engine`)"
 
 
 def test_a_trace_paced_by_its_concurrency_stays_so(tmp_path: Path) -> None:

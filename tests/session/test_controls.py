@@ -379,4 +379,4 @@ def test_each_control_is_new_to_servers_that_were_there_before(attach: Callable[
     assert {line["cached_tokens_device"] + line["cached_tokens_host"] for line in fresh.requests} == {0}
     assert {line["cached_tokens_device"] for line in fits.requests if line["pass"] == "repeat"} == {608}
     assert {line["cached_tokens_host"] for line in fits.requests} == {0}
-    assert capsys.readouterr().err == ""
+    assert all("requests done" in line for line in capsys.readouterr().err.splitlines())

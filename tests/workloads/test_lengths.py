@@ -81,7 +81,10 @@ def test_the_options_say_lengths() -> None:
         ({"experiment": "sharing", "beams": "0"}, "--beams: Input should be greater than or equal to 1 (got '0')"),
         ({"experiment": "pressure", "swap_gib": "0"}, "--swap-gib: Input should be greater than 0, or 'auto' (got '0')"),
         ({"experiment": "pressure", "kv_tokens": "8"}, "--kv-tokens 8 holds no block of --block-size 16"),
-        ({"experiment": "pressure", "tier": ["cpu"]}, "--tier does not apply: the experiment is pressure"),
+        (
+            {"experiment": "pressure", "tier": ["cpu"]},
+            "--tier does not apply: the experiment is pressure (it applies to `kvbench run cyclic` or `kvbench run trace`)",
+        ),
         ({"experiment": "pressure", "arm": ["ample", "ample"]}, "--arm: each arm may be named once (got ['ample', 'ample'])"),
         ({"experiment": "pressure", "arm": ["ample"], "swap_gib": "1"}, "--swap-gib does not apply: no arm swaps (--arm swap)"),
         ({"experiment": "pressure", "runner": "vllm", "arm": ["swap"]}, "--arm swap: vLLM has ample and recompute only"),
@@ -94,7 +97,7 @@ def test_the_options_say_lengths() -> None:
             {"experiment": "pressure", "runner": "simulator"},
             "the experiment pressure needs --runner engine or vllm (the runner is simulator)",
         ),
-        ({"n": "3"}, "--n does not apply: the experiment is cyclic"),
+        ({"n": "3"}, "--n does not apply: the experiment is cyclic (it applies to `kvbench run sharing`)"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(values: dict[str, Any], message: str) -> None:

@@ -40,7 +40,7 @@ class TraceOptions(TraceFileOptions, TierOptions):
     shorter: ClassVar[str] = "leave it out"
 
     speedup: Annotated[float, replace(TIMES, basic=True)] = Field(
-        1.0, gt=0, le=1e9, description="Replay the trace this many times as fast as its own times."
+        1.0, gt=0, le=1e9, description="Replay this many times as fast as recorded."
     )
 
     @property

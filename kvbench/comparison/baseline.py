@@ -25,6 +25,9 @@ from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
+QUANTILES = (5, 25, 50, 75, 95)
+"""Per cent of the requests of a pass that have at most the TTFT that is kept: how the pass is distributed."""
+
 _GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
 
 _Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -50,6 +53,7 @@ class Cell:
 
     ``requests``: ``None`` unless they are known and the same in all repeats. ``tier``: whether the arm has a tier beside the device pool
     (:meth:`kvbench.analysis.run_view.RunView.has_tier`).
+    ``quantiles``: TTFT in ms at :data:`QUANTILES`; ``None``: nothing was timed, or the file is older.
     """
 
     arm: str
@@ -60,6 +64,7 @@ class Cell:
     repeats: tuple[Repeat, ...]
     requests: Tokens | None
     tier: bool = True
+    quantiles: tuple[float, float, float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +148,18 @@ def _cells(views: Sequence[ExperimentView], exact: bool) -> Iterator[Cell]:
             tokens = {number: _requests(requests) for number, requests in finished.items()}
             if exact:
                 _refuse_other_tokens(f"{arm}, {labels[index]}", {views[number].path: found for number, found in tokens.items()})
+            ttft = pd.concat([timed(requests)["ttft_ms"] for requests in finished.values()])
             seconds = [wall for view in views if (wall := view.pass_seconds(arm, index)) is not None]
             yield Cell(
                 arm=arm,
                 pass_label=labels[index],
                 pass_index=index,
-                ttft_ms=statistics(pd.concat([timed(requests)["ttft_ms"] for requests in finished.values()])),
+                ttft_ms=statistics(ttft),
                 pass_s=median(seconds) if seconds else None,
                 repeats=tuple(repeats),
                 requests=_same(list(tokens.values())),
                 tier=views[0].has_tier(arm),
+                quantiles=None if ttft.empty else tuple(np.percentile(ttft, QUANTILES).tolist()),
             )
 
 

@@ -22,6 +22,7 @@ from kvbench.runs.run_folder import Run
 from kvbench.summary import validity
 from kvbench.summary.controls import Controls, read_controls
 from kvbench.summary.limits import limits
+from kvbench.summary.trust import reasons_of
 
 FORMAT = "kvbench.summary/1"
 _DISAGREEMENT = "repeats differ in their tokens by tier; the table shows their rounded mean"
@@ -88,7 +89,6 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
     passes = tuple(pass_rows(view, {(row.arm, row.pass_index): row.count for row in far}, added_metrics)) if judges else ()
     costs = tuple(_first_reads(view, reading)) if measures else ()
     controls = read_controls(view)
-    recorded = info.reasons if info.status == "invalid" else ()
     return Summary(
         path=str(view.path),
         status=info.status,
@@ -110,7 +110,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
             *reading.unsteady(view, costs),
             *controls.notes,
         ),
-        reasons=tuple(dict.fromkeys([*recorded, *validity.reasons(view), *controls.reasons])),
+        reasons=reasons_of(view, controls),
         documents=tuple(document_rows(view)) if per_document else None,
         scheduled=tuple(scheduled_rows(view)),
         repeats=tuple(spread.repeat_rows(view)) if per_repeat else None,

@@ -21,6 +21,9 @@ from kvbench.runs.calibration import fit_notes
 STARTED = "server_started_ms"
 """Among the counters, and none: when the server's process started."""
 
+CHECKED = ("request_id", "prompt_tokens_sent", "output_tokens", "sent_s")
+"""The fields of a request line that reasons read beside those of the request table."""
+
 LAG_TICK_S = 0.01
 """The client looks so often how late its event loop is."""
 

@@ -13,6 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kvbench.comparison.compare import compare
+from tests.made import Made, cyclic
+
 TEXT = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
 
 
@@ -26,6 +29,18 @@ def block(name: str) -> str:
 def steps(workflow: str) -> list[str]:
     """What the workflow's steps run, but for the installation, which the tests' own environment stands for."""
     return [command for command in re.findall(r"^ +run: (.+)$", workflow, re.MULTILINE) if not command.startswith("pip ")]
+
+
+def test_every_rule_of_the_page_can_fire_on_the_pages_own_run(tmp_path: Path) -> None:
+    """The run of the page has 4 documents and 3 repeats, so 12 requests of an arm and pass."""
+    run = Made(docs=4, repeats=3).write(tmp_path / "run", cyclic).path
+    table = TEXT.partition("<!-- test: rules -->")[2].partition("\n\n")[0]
+    rules = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(rules) == 5
+    for outcome in compare(run, run, fail_on=rules).outcomes:
+        assert outcome.failed is not None, outcome.unknown
+    fired = [re.sub(r"[<>] .*", lambda limit: f"{limit[0][0]} {'0' if limit[0][0] == '>' else '100%'}", rule) for rule in rules[3:]]
+    assert all(outcome.failed for outcome in compare(run, run, fail_on=fired).outcomes)
 
 
 @pytest.mark.filterwarnings("default::ResourceWarning")

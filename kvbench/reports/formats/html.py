@@ -24,7 +24,7 @@ def render(run: RunReport) -> str:
     lines = [line for part in parts if part.kind is Kind.LINES for line in part.lines]
     by_kind = {kind.name.lower(): next((part for part in parts if part.kind is kind), None) for kind in _PLACED}
     placed = {"tables": drawn, "lines": lines, "sections": by_kind}
-    return _page("page.html.jinja", title=run.summary.title, plots=run.plots, origin=origin_of(run.view), **placed)
+    return page("page.html.jinja", title=run.summary.title, plots=run.plots, origin=origin_of(run.view), **placed)
 
 
 def render_several(runs: RunsReport) -> str:
@@ -33,7 +33,7 @@ def render_several(runs: RunsReport) -> str:
 
     side = runs.side
     by = "" if side.key is None else f" by {side.heading}: {', '.join(run.label for run in side.runs)}"
-    return _page(
+    return page(
         "side_by_side.html.jinja",
         title=f"{len(side.runs)} runs{by}",
         side=side,
@@ -50,7 +50,7 @@ def render_several(runs: RunsReport) -> str:
     )
 
 
-def _page(template: str, **values: Any) -> str:
+def page(template: str, **values: Any) -> str:
     """A page from a template of this folder."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # late, as help reads this module
 

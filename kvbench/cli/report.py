@@ -111,16 +111,18 @@ def report(
     if run_dirs and (len(run_dirs) > 1 or is_sweep(run_dirs[0])):
         several = RunsReport(side_by_side(run_dirs, per_document, per_repeat), full)
         _save_plots(several, plots)
-        text = chosen.render_several(several)
+        text, doubts = chosen.render_several(several), several.side.reasons
     else:
         run = read_run(run_dirs[0]) if run_dirs else read_logs(csv or (), parse_map(map or ()))
         one = _of_one(run, chosen.is_page, per_document, per_repeat)
         _save_plots(one, plots)
-        text = chosen.render(one)
+        text, doubts = chosen.render(one), tuple(f"{one.summary.path}: {reason}" for reason in one.summary.reasons)
     if file is None:
         output.write(text)
     else:
         output.save(text, file)
+    if chosen.warns and doubts:
+        typer.echo(f"kvbench: warning: invalid measurement: {'; '.join(doubts)}", err=True)
 
 
 def _of_one(run: Run, page: bool, per_document: bool, per_repeat: bool) -> RunReport:

@@ -34,7 +34,8 @@ class Summary:
 
     ``rates`` are those of the predicted times with the fit they come from (:func:`kvbench.runs.calibration.describe_fit`): a simulated
     run's own; of a measured run, what its requests tell. ``None`` where there are none. ``limits``: what the run does not show
-    (:mod:`kvbench.summary.limits`). ``link``: what is said of the link between device and host, if one was simulated.
+    (:mod:`kvbench.summary.limits`). ``unsteady``: its times mean little, as a note says. ``link``: what is said of the link between
+    device and host, if one was simulated.
     """
 
     path: str
@@ -56,6 +57,7 @@ class Summary:
     scheduled: tuple[ScheduledRow, ...] = ()
     repeats: tuple[spread.RepeatRow, ...] | None = None
     limits: tuple[str, ...] = ()
+    unsteady: bool = False
     controls: Controls = field(default_factory=Controls)
     link: str | None = None
     rows: Rows = field(default_factory=dict)
@@ -68,7 +70,9 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain objects, with its format and version; the names of the fields are the keys, and those of the rows."""
-        values = {item.name: _plain(getattr(self, item.name)) for item in fields(self) if item.name not in ("link", "rows", "reading")}
+        values = {
+            item.name: _plain(getattr(self, item.name)) for item in fields(self) if item.name not in ("link", "rows", "reading", "unsteady")
+        }
         for row in values["passes"]:
             if row["metrics"] is None:
                 del row["metrics"]
@@ -88,7 +92,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
     far = tuple(spread.outliers(view)) if measures else ()
     passes = tuple(pass_rows(view, {(row.arm, row.pass_index): row.count for row in far}, added_metrics)) if judges else ()
     costs = tuple(_first_reads(view, reading)) if measures else ()
-    controls = read_controls(view)
+    controls, unsteady = read_controls(view), tuple(reading.unsteady(view, costs))
     return Summary(
         path=str(view.path),
         status=info.status,
@@ -107,7 +111,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
             *validity.notes(view),
             *([] if all(row.repeats_agree for row in passes) else [_DISAGREEMENT]),
             *spread.outlier_note(far, view.labels),
-            *reading.unsteady(view, costs),
+            *unsteady,
             *controls.notes,
         ),
         reasons=reasons_of(view, controls),
@@ -115,6 +119,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
         scheduled=tuple(scheduled_rows(view)),
         repeats=tuple(spread.repeat_rows(view)) if per_repeat else None,
         limits=limits(view),
+        unsteady=bool(unsteady),
         controls=controls,
         link=info.link,
         rows={**dict.fromkeys(row_keys(), ()), **view.rows},

@@ -29,7 +29,7 @@ def render(run: RunReport) -> str:
 
 def render_several(runs: RunsReport) -> str:
     """The page of several runs: the curve, the table of all, and each run's own tables."""
-    from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, told  # late: pandas
+    from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, marked, notes, told  # late: pandas
 
     side = runs.side
     by = "" if side.key is None else f" by {side.heading}: {', '.join(run.label for run in side.runs)}"
@@ -43,8 +43,13 @@ def render_several(runs: RunsReport) -> str:
         joint=[(heading, _table(text)) for heading, text in joint_tables(side, HTML)],
         sentences=list(joint_sentences(side)),
         missing=list(told(side)),
+        notes=list(notes(side)),
         runs=[
-            (side.titled(run), summary, [(part.heading, _table(part.table)) for part in own_sections(summary, HTML) if part.table])
+            (
+                marked(side.titled(run), run),
+                summary,
+                [(part.heading, _table(part.table)) for part in own_sections(summary, HTML) if part.table],
+            )
             for run, summary in side.measured
         ],
     )

@@ -31,8 +31,8 @@ from kvbench.runners.simulator.replay import replay
 from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint
 from kvbench.runners.simulator.stack_distance import hit_curve
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import load_trace
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.trace import load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 from lines import add_output, write_line
 
 TRACES = ("conversation", "synthetic")

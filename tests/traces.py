@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import Trace, load_trace
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.trace import Trace, load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 
 EXCERPT = Path(__file__).parent / "data" / "mooncake_conversation_excerpt.jsonl"
 
@@ -31,9 +31,16 @@ def write_trace(file: Path, lines: Iterable[dict[str, Any] | str]) -> Path:
     return file
 
 
-def read_trace(file: Path, tokenizer: Path = Path("nowhere"), block_tokens: int = 512, vocab: int | None = None, **given: Any) -> Trace:
+def read_trace(
+    file: Path,
+    tokenizer: Path = Path("nowhere"),
+    block_tokens: int | None = None,
+    vocab: int | None = None,
+    time_unit: str | None = None,
+    **given: Any,
+) -> Trace:
     """A trace in memory."""
-    return load_trace(TraceFile(file, PromptText(tokenizer, "--trace"), block_tokens, vocab), **given)
+    return load_trace(TraceFile(file, PromptText(tokenizer, "--trace"), block_tokens, vocab, time_unit), **given)
 
 
 def hashed(*hash_ids: int, tokens: int, time_ms: int = 0, output: int = 4) -> dict[str, Any]:

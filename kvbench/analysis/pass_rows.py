@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from kvbench.analysis import noise
+from kvbench.analysis import load, noise
 from kvbench.analysis.latency import timed
 from kvbench.analysis.prediction import Foreseen, foreseen
 from kvbench.analysis.request_table import counted_in_pass, tokens_of_pass
@@ -23,7 +23,8 @@ class PassRow:
 
     ``answered`` counts requests that did not fail. ``pass_label`` tells passes of the same name apart. ``tier`` says whether the arm has a
     host tier. ``foreseen`` is ``None`` where nothing was predicted; any other ``None`` is unknown. ``noise``:
-    :mod:`kvbench.analysis.noise`; ``outliers``: :mod:`kvbench.analysis.spread`. ``metrics``: those that were added, by name.
+    :mod:`kvbench.analysis.noise`; ``outliers``: :mod:`kvbench.analysis.spread`. ``tpot_ms`` to ``slo_percentiles``:
+    :func:`kvbench.analysis.load.of_pass`. ``metrics``: those that were added, by name.
     """
 
     arm: str
@@ -46,6 +47,15 @@ class PassRow:
     foreseen: Foreseen | None
     noise: float | None
     outliers: int
+    tpot_ms: Statistics
+    itl_ms: Statistics
+    e2el_ms: Statistics
+    request_throughput: float | None
+    output_throughput: float | None
+    total_token_throughput: float | None
+    request_goodput: float | None
+    slo_share: float | None
+    slo_percentiles: Mapping[str, bool | None] | None
     metrics: Mapping[str, float | None] | None = None
 
 
@@ -95,6 +105,7 @@ def pass_rows(view: RunView, outliers: Mapping[tuple[str, int], int], added: Mea
                 foreseen=foreseen(requests, finished, tokens),
                 noise=noise.of_pass(requests),
                 outliers=outliers.get((arm, index), 0),
+                **load.of_pass(requests, lines, view.slo),
                 metrics=added(requests, lines),
             )
 

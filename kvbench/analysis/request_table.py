@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from kvbench.analysis import load
 from kvbench.runs.run_folder import Run
 
 _PLACE = ["arm", "repeat", "pass", "pass_index", "position", "doc_id"]
@@ -23,7 +24,7 @@ _NUMBERS = {
     "preemptions": "preemptions",
 }
 _TURNS = ["session", "turn"]
-FIELDS = (*_PLACE, *_TURNS, *_NUMBERS, "error")
+FIELDS = (*_PLACE, *_TURNS, *_NUMBERS, *load.FIELDS, "error")
 """The fields of a request line that the table is made of."""
 
 
@@ -31,13 +32,15 @@ def request_frame(run: Run) -> pd.DataFrame:
     """The requests, with unknown numbers as NaN.
 
     Columns: the request's place, ``session`` and ``turn`` where the run has any, and ``failed``; ``ttft_ms``, ``restore_ms``,
-    ``compute_ms``, ``preemptions``; the tokens ``prompt``, ``device``, ``host`` and ``computed``.
+    ``compute_ms``, ``preemptions``; the tokens ``prompt``, ``device``, ``host`` and ``computed``; and those of
+    :func:`kvbench.analysis.load.load_columns`.
     """
     # Column by column: pandas takes several times as long to find the columns of a list of objects by itself.
     place = {name: [line[name] for line in run.requests] for name in _PLACE}
     numbers = {name: np.array([line.get(field) for line in run.requests], dtype=np.float64) for field, name in _NUMBERS.items()}
     place |= {name: [line.get(name) for line in run.requests] for name in _TURNS if any(name in line for line in run.requests)}
-    return pd.DataFrame({**place, **numbers, "failed": np.array([line["error"] is not None for line in run.requests], dtype=bool)})
+    failed = np.array([line["error"] is not None for line in run.requests], dtype=bool)
+    return pd.DataFrame({**place, **numbers, **load.load_columns(run.requests), "failed": failed})
 
 
 def pass_labels(lines: Iterable[Mapping[str, Any]]) -> dict[int, str]:

@@ -13,6 +13,7 @@ import pandas as pd
 from kvbench.analysis.prediction import Agreement, compare, with_prediction
 from kvbench.analysis.request_table import pass_labels, request_frame
 from kvbench.analysis.run_info import RunInfo
+from kvbench.config.slo import Slo, parse_slo
 from kvbench.errors import UsageError
 from kvbench.runs.calibration import calibrate, describe_fit
 from kvbench.runs.rates import Rates
@@ -33,11 +34,14 @@ class RunView(ABC):
     the baseline first.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, slo: Slo | None = None) -> None:
+        """A view of ``run``; ``slo``: the objective that its requests are compared with, where it is not the run's own."""
         self.run, self.path, self.info = run, run.path, RunInfo(run.manifest)
         self.requests: Sequence[Line] = run.requests
         self.passes: Sequence[Line] = run.passes
         self.arms = self.info.arms
+        own = self.info.config.get("slo")
+        self.slo = slo or (None if own is None else parse_slo(str(own)))
 
     @property
     @abstractmethod

@@ -22,9 +22,19 @@ Interval = tuple[float, float]
 
 _Array = npt.NDArray[np.float64]
 
-P90_NEEDS = 64
-P99_NEEDS = 662
-"""Samples below which a tail percentile is withheld: the counts of mlcommons/endpoints, for 99 % confidence."""
+
+def samples_needed(percentile: float) -> int:
+    """Samples below which a percentile is withheld: with 99 % confidence at least two of them lie beyond it.
+
+    For the 90th and the 99th these are the counts of mlcommons/endpoints, 64 and 662.
+    """
+    beyond, count = 1 - percentile / 100, 1
+    while (1 - beyond) ** count + count * beyond * (1 - beyond) ** (count - 1) > 0.01:
+        count += 1
+    return count
+
+
+P90_NEEDS, P99_NEEDS = samples_needed(90), samples_needed(99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,7 @@ class Statistics:
     p99: float | None = None
 
 
-def statistics(values: Sequence[float] | pd.Series[float]) -> Statistics:
+def statistics(values: Sequence[float] | pd.Series[float] | _Array) -> Statistics:
     """Statistics of values without NaN: percentiles interpolate linearly, ``std`` is the sample's (n − 1)."""
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
+from kvbench.cli.commands import OutputFile, build_command
 from kvbench.errors import Untrusted, UsageError
-
-EXAMPLE = "kvbench baseline runs/first -o baseline.json"
 
 ENOUGH_RUNS = 3
 """Runs from which on it can be told how much they differ (:data:`kvbench.analysis.noise.LEAST_FREEDOM`)."""
-
-
-def build() -> TyperCommand:
-    """The command."""
-    return build_command(baseline, "baseline", EXAMPLE)
 
 
 def baseline(
@@ -28,12 +21,8 @@ def baseline(
         list[Path],
         typer.Argument(metavar="RUN_DIR...", help="Run folder, as `kvbench run --out` makes it; or several of one setup, better five."),
     ],
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
-                     help="Write to a file, and replace what it holds. [default: stdout]"),
-    ] = None,
-) -> None:  # fmt: skip
+    file: OutputFile = None,
+) -> None:
     """Reduce one or more runs to a small file for `kvbench compare`.
 
     It keeps each repeat's statistics and each request's tokens by tier, the model, workload, capacity and machine. Measure with
@@ -56,11 +45,7 @@ def baseline(
     base = reduce(*runs)
     if not base.cells:
         raise UsageError(f"{base.source}: no pass was finished ({base.status}), so there is nothing to compare with; run it again")
-    text = write_baseline(base)
-    if file is None:
-        output.write(text)
-    else:
-        output.save(text, file)
+    output.write(write_baseline(base), file)
     repeats = min(len(cell.repeats) for cell in base.cells)
     simulated = any((run.manifest.get("config") or {}).get("runner") == "simulator" for run in runs)  # a prediction has no repeats
     if base.runs == 1 and repeats < 2 and not simulated:
@@ -71,3 +56,6 @@ def baseline(
             f"give one, or {ENOUGH_RUNS} or more",
             err=True,
         )
+
+
+build = partial(build_command, baseline, "kvbench baseline runs/first -o baseline.json")

@@ -1,32 +1,31 @@
-"""Building blocks of commands: loaded only when invoked, and help in plain text, grouped by panel."""
+"""Building blocks of commands: loaded only when invoked, help in plain text, grouped by panel, and an end by SIGTERM."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 
+def option(panel: str, *names: str, metavar: str | None = None, help: str) -> Any:
+    """An option of a command itself, which no configuration holds; ``help`` ends with its default."""
+    return typer.Option(*names, metavar=metavar, show_default=False, rich_help_panel=panel, help=help)
+
+
+OutputFile = Annotated[
+    Path | None,
+    option("Output", "--output", "-o", metavar="FILE", help="Write to a file instead, in place of what it holds. [default: stdout]"),
+]
+
+
 class PanelCommand(TyperCommand):
-    """A command whose help groups its options by their panel, in the order in which the panels first appear.
-
-    ``bare``: options that may be given without their value, with what they then mean. A word behind one is its value only if it looks like
-    an address, so that it may stand before an argument.
-    """
-
-    bare: Mapping[str, str] = MappingProxyType({})
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words, a value filled in behind an option that lacks its own."""
-        filled = [
-            f"{word}={self.bare[word]}" if word in self.bare and ":" not in after and after != "auto" else word
-            for word, after in zip(args, [*args[1:], ""], strict=False)
-        ]
-        return list(super().parse_args(ctx, filled))
+    """A command whose help groups its options by their panel, in the order in which the panels first appear."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each panel."""
@@ -61,21 +60,20 @@ class LazyCommand(TyperCommand):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
-def build_command(
-    function: Callable[..., None],
-    name: str,
-    example: str,
-    bare: Mapping[str, str] = MappingProxyType({}),
-    kind: type[PanelCommand] = PanelCommand,
-) -> TyperCommand:
-    """The command of a function with typer's annotations; its docstring is the help, which ends with the example.
-
-    ``bare``: as :attr:`PanelCommand.bare`; ``kind``: what writes the help.
-    """
+def build_command(function: Callable[..., None], example: str, kind: type[PanelCommand] = PanelCommand) -> TyperCommand:
+    """The command of a function with typer's annotations; its docstring is the help, which ends with the example."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name, cls=kind, epilog=f"\b\nExample:\n  {example}")(function)
+    app.command(function.__name__, cls=kind, epilog=f"\b\nExample:\n  {example}")(function)
     command = typer.main.get_command(app)
-    if not isinstance(command, PanelCommand):
-        raise TypeError(f"{name} is not one command")
-    command.bare = bare
+    assert isinstance(command, TyperCommand)
     return command
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Take SIGTERM, which a job scheduler sends, like Ctrl-C: folders are finished and servers stopped before the process ends."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperCommand
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
+from kvbench.cli.commands import OutputFile, build_command, option
 from kvbench.errors import ThresholdFailed, Untrusted, UsageError
 
 if TYPE_CHECKING:
     from kvbench.comparison.compare import Comparison
 
-EXAMPLE = "kvbench compare baseline.json runs/new --strict"
-
 SAID = 3
 """Failures that the error names; the report has all."""
-
-
-def build() -> TyperCommand:
-    """The command."""
-    return build_command(compare, "compare", EXAMPLE)
 
 
 def compare(
@@ -32,37 +25,31 @@ def compare(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="Run folder (or such a file) that is compared with it.")],
     min_effect: Annotated[
         str,
-        typer.Option("--min-effect", metavar="SHARE", show_default=False, rich_help_panel="Verdict",
-                     help="Least change that counts; its whole interval must lie beyond. [default: 5%]"),
+        option("Verdict", "--min-effect", metavar="SHARE",
+               help="Least change that counts; its whole interval must lie beyond. [default: 5%]"),
     ] = "5%",
     fail_on: Annotated[
         list[str] | None,
-        typer.Option("--fail-on", metavar="RULE", show_default=False, rich_help_panel="Verdict",
-                     help="Threshold, as 'ttft_p50[cpu,repeat] > +10%' (change) or 'speedup_p50[cpu,repeat] < 5' (limit). "
-                     "One that cannot be computed fails. Repeatable. [default: none]"),
+        option("Verdict", "--fail-on", metavar="RULE",
+               help="Threshold, as 'ttft_p50[cpu,repeat] > +10%' (change) or 'speedup_p50[cpu,repeat] < 5' (limit). "
+               "One that cannot be computed fails. Repeatable. [default: none]"),
     ] = None,
     strict: Annotated[
-        bool,
-        typer.Option("--strict", rich_help_panel="Verdict",
-                     help="Fail too where something is inconclusive, as with too few samples. [default: off]"),
+        bool, option("Verdict", "--strict", help="Fail too where something is inconclusive, as with too few samples. [default: off]")
     ] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="FIELD", show_default=False, rich_help_panel="Verdict",
-                     help="Field of model, workload or capacity that may differ; status: compare invalid measurements. "
-                     "Repeatable. [default: none]"),
+        option("Verdict", "--allow", metavar="FIELD",
+               help="Field of model, workload or capacity that may differ; status: compare invalid measurements. "
+               "Repeatable. [default: none]"),
     ] = None,
     format: Annotated[
         Literal["terminal", "markdown", "html", "json", "github", "junit"],
-        typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output",
-                     help="terminal, markdown, html (one page, which needs nothing else), json, github (appended to the job summary "
-                     "$GITHUB_STEP_SUMMARY names) or junit (XML). [default: terminal]"),
+        option("Output", "--format", metavar="NAME",
+               help="terminal, markdown, json, github (appended to the job summary $GITHUB_STEP_SUMMARY names) or junit (XML). "
+               "[default: terminal]"),
     ] = "terminal",
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
-                     help="Write to a file instead, and replace what it holds. [default: stdout]"),
-    ] = None,
+    file: OutputFile = None,
 ) -> None:  # fmt: skip
     """Compare a run with a base: times, and which hits were lost.
 
@@ -86,12 +73,12 @@ def compare(
     elif format == "html":
         from kvbench.reports import comparison_page  # late: matplotlib
 
-        _write(comparison_page.render(comparison), file)
+        output.write(comparison_page.render(comparison), file)
     elif format == "terminal":
-        _write(report.to_terminal(comparison, file is None and output.takes_colour()), file)
+        output.write(report.to_terminal(comparison, file is None and output.takes_colour()), file)
     else:
         render = {"markdown": report.to_markdown, "json": to_json, "junit": junit.render}[format]
-        _write(render(comparison), file)
+        output.write(render(comparison), file)
     if comparison.untrusted:
         raise Untrusted(f"{report.headline(comparison)[:-1]}; measure again, or compare all the same: --allow {analysis.STATUS}")
     if comparison.regressions or comparison.failed_rules:
@@ -114,21 +101,17 @@ def _share(text: str) -> float:
     return value
 
 
-def _write(text: str, file: Path | None) -> None:
-    if file is None:
-        output.write(text)
-    else:
-        output.save(text, file)
-
-
 def _to_github(comparison: Comparison, file: Path | None) -> None:
     """Append to the job summary where the environment names one, as other steps may have written there; else as any format."""
     from kvbench.reports import github
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if file is not None or not summary:
-        _write(github.render(comparison), file)
+        output.write(github.render(comparison), file)
         return
     path = Path(summary)
     held = path.stat().st_size if path.exists() else 0
     output.append(github.render(comparison, github.LIMIT - held), path)
+
+
+build = partial(build_command, compare, "kvbench compare baseline.json runs/new --strict")

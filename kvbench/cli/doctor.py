@@ -8,30 +8,21 @@ import platform
 import shutil
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer.core import TyperCommand
-
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
+from kvbench.cli.commands import build_command, option
 from kvbench.runs.version import __version__
 
 if TYPE_CHECKING:
     from kvbench.runners.vllm.installation import Installation
 
-EXAMPLE = "kvbench doctor --vllm-python .venv-vllm/bin/python --json"
-
 ENGINE_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 LINK = Path(__file__).parents[1] / "runners" / "engine" / "link.py"
 NEEDS = {"disk": "with --disk FOLDER", "redis": "with --redis ADDRESS"}
 GIB = 2**30
-
-
-def build() -> TyperCommand:
-    """The command."""
-    return build_command(doctor, "doctor", EXAMPLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +38,15 @@ class Check:
 def doctor(
     vllm_python: Annotated[
         Path | None,
-        typer.Option("--vllm-python", metavar="FILE", show_default=False, rich_help_panel="Environment",
-                     help="Interpreter that has vLLM. [default: .venv-vllm/bin/python, else kvbench's own]"),
+        option(
+            "Environment",
+            "--vllm-python",
+            metavar="FILE",
+            help="Interpreter that has vLLM. [default: .venv-vllm/bin/python, else kvbench's own]",
+        ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", rich_help_panel="Output", help="Print one JSON document. [default: off]")
-    ] = False,
-) -> None:  # fmt: skip
+    as_json: Annotated[bool, option("Output", "--json", help="Print one JSON document. [default: off]")] = False,
+) -> None:
     """Say which runners and tiers can run here, and why not.
 
     Also versions, free and lockable memory, and, where there is a GPU, what copies to and from it really give. Loads no model and starts
@@ -184,3 +177,6 @@ def _version(package: str) -> str | None:
 
 def _shown(value: Any) -> str:
     return "–" if value is None else str(value)
+
+
+build = partial(build_command, doctor, "kvbench doctor --vllm-python .venv-vllm/bin/python --json")

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -21,11 +21,23 @@ COMMANDS = (
     LazyCommand("plan", "kvbench.cli.plan", "Say whether a tier would help, and how large it must be."),
     LazyCommand("compare", "kvbench.cli.compare", "Compare a run with a base: times, and which hits were lost."),
     LazyCommand("baseline", "kvbench.cli.baseline", "Reduce one or more runs to a small file for `kvbench compare`."),
+    LazyCommand("schema", "kvbench.cli.schema", "Print the JSON Schema of a format that kvbench writes."),
     LazyCommand("serve", "kvbench.cli.serve", "Start the servers that a run would start, for use by hand."),
     LazyCommand("doctor", "kvbench.cli.doctor", "Say which runners and tiers can run here, and why not."),
 )
 
 _ENGINE_PACKAGES = frozenset({"torch", "transformers", "tokenizers", "safetensors"})
+
+
+class Group(TyperGroup):
+    """The commands. That no help was asked for is ``False``: to convert ``None``, typer imports half of pydantic, and looks for plugins."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The option ``--help`` of the group itself."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _group() -> TyperGroup:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+    app = typer.Typer(cls=Group, add_completion=False, rich_markup_mode=None, no_args_is_help=False)
     app.callback(epilog="\b\nExample:\n  kvbench run cyclic --docs 10 --kv-tokens 21520")(_root)
     group = typer.main.get_command(app)
     if not isinstance(group, TyperGroup):
@@ -74,7 +86,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, typer.TyperException):  # wrong use, found by the parser
         message = error.format_message().replace("Value error, ", "")  # pydantic's words, by which typer checks choices
-        return f"{message} (see `{_command_path(error)} --help`)", error.exit_code
+        context = getattr(error, "ctx", None)
+        return f"{message} (see `{'kvbench' if context is None else context.command_path} --help`)", error.exit_code
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return "interrupted", Interrupted.exit_code
     if isinstance(error, ModuleNotFoundError) and error.name in _ENGINE_PACKAGES:
@@ -83,8 +96,3 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return "out of memory; lower --kv-tokens, --host-tokens or --docs, or use a smaller model", RunFailed.exit_code
     message = f"internal error: {type(error).__name__}: {error}; set KVBENCH_DEBUG=1 for the traceback and please report it"
     return message, RunFailed.exit_code
-
-
-def _command_path(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    return "kvbench" if context is None else str(context.command_path)

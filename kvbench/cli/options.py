@@ -24,7 +24,7 @@ PANELS = (
 def with_options(function: Callable[..., None], fields: Mapping[str, FieldInfo]) -> Callable[..., None]:
     """Give ``function(..., **given)`` an argument or option for each of these fields of a configuration, in place of ``given``.
 
-    What is passed in ``given`` for an option that was not given is ``None``; :func:`only_given` drops it.
+    ``given`` then has what the user gave, by field name.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())
     generated = [_parameter(name, field, setting_of(field)) for name, field in in_panels(fields)]
@@ -33,9 +33,9 @@ def with_options(function: Callable[..., None], fields: Mapping[str, FieldInfo])
     ordered = [item.replace(kind=item.KEYWORD_ONLY) for item in parameters]
 
     def command(**values: Any) -> None:
-        function(**values)
+        function(**{name: value for name, value in values.items() if value is not None or name not in fields})
 
-    command.__doc__ = function.__doc__
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     return command
 
@@ -48,7 +48,8 @@ def in_panels(fields: Mapping[str, FieldInfo]) -> list[tuple[str, FieldInfo]]:
 def help_record(name: str, field: FieldInfo, brief: bool) -> tuple[str, str]:
     """What help says of an option: how it is given, and what it does; ``brief``: in a sentence, with its unit and its default."""
     setting = setting_of(field)
-    spelled = f"{flag(name)} / --no-{flag(name)[2:]}" if field.annotation is bool else f"{flag(name)} {_value(field, setting)}"
+    value = f"/ --no-{flag(name)[2:]}" if field.annotation is bool else setting.metavar or _metavar(field.annotation)
+    spelled = f"{flag(name)} {value}"
     if not brief:
         return spelled, _help(field, setting)
     facts = [*([setting.unit] if setting.unit else []), f"default: {_shown(field.default)}"]
@@ -60,11 +61,6 @@ def sentence(text: str) -> str:
     return re.split(r"\. |; |\.?$", text, maxsplit=1)[0] + "."
 
 
-def only_given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options the user gave, by field name."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _parameter(name: str, field: FieldInfo, setting: Setting) -> inspect.Parameter:
     help_text = _help(field, setting)
     if name == "experiment":
@@ -73,34 +69,23 @@ def _parameter(name: str, field: FieldInfo, setting: Setting) -> inspect.Paramet
         kind = Annotated[bool | None, typer.Option(f"{flag(name)}/--no-{flag(name)[2:]}", help=help_text, rich_help_panel=setting.panel)]
     else:
         text = list[str] if get_origin(field.annotation) is tuple else str
-        option = typer.Option(flag(name), help=help_text, metavar=_value(field, setting), rich_help_panel=setting.panel)
+        option = typer.Option(
+            flag(name), help=help_text, metavar=setting.metavar or _metavar(field.annotation), rich_help_panel=setting.panel
+        )
         kind = Annotated[text | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
 def _help(field: FieldInfo, setting: Setting) -> str:
-    return f"{field.description} [{'; '.join(_facts(field, setting))}]"
-
-
-def _value(field: FieldInfo, setting: Setting) -> str:
-    """What stands for the value in help."""
-    return setting.metavar or _metavar(field.annotation)
-
-
-def _facts(field: FieldInfo, setting: Setting) -> list[str]:
-    """What the annotations say: unit, choices, range, default."""
-    facts = [setting.unit] if setting.unit else []
-    if choices := _choices(field.annotation):
-        facts.append("|".join(choices))
-    if limits := _limits(field):
-        facts.append(limits)
-    facts.append(f"default: {_shown(field.default)}")
-    return facts
+    """What it does, then what the annotations say: unit, choices, range, default."""
+    facts = [setting.unit, "|".join(_choices(field.annotation)), _limits(field), f"default: {_shown(field.default)}"]
+    return f"{field.description} [{'; '.join(filter(None, facts))}]"
 
 
 def _limits(field: FieldInfo) -> str:
     """``1 to 4,096``, or what else there is of limits."""
-    metadata = [*field.metadata, *_nested_metadata(field.annotation)]
+    alternatives = [info for part in get_args(field.annotation) for info in getattr(part, "__metadata__", ())]  # of a union
+    metadata = [*field.metadata, *(item for info in alternatives for item in info.metadata)]
     low = next((_number(item.ge) for item in metadata if isinstance(item, Ge)), None)
     above = next((_number(item.gt) for item in metadata if isinstance(item, Gt)), None)
     high = next((_number(item.le) for item in metadata if isinstance(item, Le)), None)
@@ -108,12 +93,6 @@ def _limits(field: FieldInfo) -> str:
         return f"{low} to {high}"
     named = {"at least": low, "above": above, "at most": high}
     return ", ".join(f"{name} {limit}" for name, limit in named.items() if limit is not None)
-
-
-def _nested_metadata(annotation: Any) -> list[Any]:
-    """What is said of one alternative of a union: ``Annotated[int, Field(ge=1)] | Literal["auto"]``."""
-    infos = [item for part in get_args(annotation) for item in getattr(part, "__metadata__", ())]
-    return [item for info in infos for item in info.metadata]
 
 
 def _number(value: Any) -> str:
@@ -140,12 +119,10 @@ def _metavar(annotation: Any) -> str:
 
 
 def _shown(default: Any) -> str:
-    if default is None:
+    if default is None or default == ():
         return "none"
     if isinstance(default, bool):
         return "on" if default else "off"
-    if default == ():
-        return "none"
     if isinstance(default, tuple):
         return ",".join(str(item) for item in default)
     return _number(default) if isinstance(default, (int, float)) else str(default)

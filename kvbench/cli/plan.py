@@ -2,55 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-from typer.core import TyperCommand
-
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
-from kvbench.cli.options import only_given, with_options
-from kvbench.config.settings import load
+from kvbench.cli.commands import OutputFile, build_command, option
+from kvbench.cli.options import with_options
+from kvbench.config.settings import load, read_file
 from kvbench.planning.config import PlanConfig
 from kvbench.reports.formats.json import to_json
-
-EXAMPLE = "kvbench plan --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570000"
-
-
-def build() -> TyperCommand:
-    """The command, with an option for each field of the configuration."""
-    return build_command(with_options(plan, PlanConfig.model_fields), "plan", EXAMPLE)
 
 
 def plan(
     config_file: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            show_default=False,
-            rich_help_panel="Run",
-            help="TOML file with these options; options given here go over it. [default: none]",
-        ),
+        option("Run", "--config", metavar="FILE", help="TOML file with these options; options given here go over it. [default: none]"),
     ] = None,
     format: Annotated[
         Literal["terminal", "markdown", "json"],
-        typer.Option("--format", metavar="NAME", show_default=False, rich_help_panel="Output",
-                     help="terminal, markdown or json (the whole plan). [default: terminal]"),
+        option("Output", "--format", metavar="NAME", help="terminal, markdown or json (the whole plan). [default: terminal]"),
     ] = "terminal",
-    file: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, rich_help_panel="Output",
-                     help="Write to a file instead, in place of what it holds. [default: stdout]"),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", rich_help_panel="Output", help="The same as --format json. [default: off]")
-    ] = False,
+    file: OutputFile = None,
+    as_json: Annotated[bool, option("Output", "--json", help="The same as --format json. [default: off]")] = False,
     plots: Annotated[
         Path | None,
-        typer.Option("--plots", metavar="DIR", show_default=False, rich_help_panel="Output",
-                     help="Write a plot of each later pass (SVG) into this folder: hits and TTFT against the pool. [default: none]"),
+        option("Output", "--plots", metavar="DIR",
+               help="Write a plot of each later pass (SVG) into this folder: hits and TTFT against the pool. [default: none]"),
     ] = None,
     **given: Any,
 ) -> None:  # fmt: skip
@@ -59,13 +37,9 @@ def plan(
     Simulates the workload of `kvbench run` on a pool without and with a cpu tier, and looks for the smallest sizes. Nothing is measured,
     no model is loaded. Its defaults are the server of the published measurement: vLLM, Qwen2.5-1.5B, a pool of 21,520 tokens.
     """
-    config = load(PlanConfig, "kvbench plan", config_file, only_given(given))
+    config = load(PlanConfig, "kvbench plan", config_file, read_file(config_file), given)
     kind = "json" if as_json else format
-    text = _of_documents(config, kind, plots) if config.trace is None else _of_trace(config, kind, plots)
-    if file is None:
-        output.write(text)
-    else:
-        output.save(text, file)
+    output.write(_of_documents(config, kind, plots) if config.trace is None else _of_trace(config, kind, plots), file)
 
 
 def _of_documents(config: PlanConfig, kind: str, plots: Path | None) -> str:
@@ -90,3 +64,8 @@ def _of_trace(config: PlanConfig, kind: str, plots: Path | None) -> str:
 
         output.save_all(trace_plots(made), plots)
     return {"terminal": reports.terminal, "markdown": reports.markdown, "json": to_json}[kind](made)
+
+
+build = partial(
+    build_command, with_options(plan, PlanConfig.model_fields), "kvbench plan --kv-tokens 60000 --prefill-rate 8700 --restore-rate 570000"
+)

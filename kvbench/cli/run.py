@@ -11,10 +11,9 @@ import typer
 from typer.core import TyperCommand
 
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
-from kvbench.cli.options import only_given, with_options
+from kvbench.cli.commands import build_command, option, terminable
+from kvbench.cli.options import with_options
 from kvbench.cli.run_help import RunCommand
-from kvbench.cli.termination import terminable
 from kvbench.config.run import RunConfig
 from kvbench.errors import RunFailed, Untrusted, UsageError
 from kvbench.experiments.composed import all_fields, load_config
@@ -23,34 +22,31 @@ if TYPE_CHECKING:
     from kvbench.session.session import Finished
     from kvbench.sweeps.points import Planned
 
-EXAMPLE = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs/first"
-
 
 def build() -> TyperCommand:
     """The command, with an option for each field of any configuration."""
-    return build_command(with_options(run, all_fields()), "run", EXAMPLE, {"--ray": "local"}, RunCommand)
+    example = "kvbench run cyclic --docs 10 --kv-tokens 21520 --repeats 3 --out runs/first"
+    return build_command(with_options(run, all_fields()), example, RunCommand)
 
 
 def run(
     ctx: typer.Context,
     config_file: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Run",
             "--config",
             metavar="FILE",
-            show_default=False,
-            rich_help_panel="Run",
             help="TOML file with these options, or a run's manifest.json, which runs it again; "
             "options given here go over it. [default: none]",
         ),
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Run",
             "--sweep",
             metavar="KEY=V1,V2,...",
-            show_default=False,
-            rich_help_panel="Run",
             help="A run for each value of any of these options, as reuse=0,0.5,1, a folder each below --out. Values of an option "
             "that takes commas itself are separated by semicolons, as 'passes=sequential,repeat;sequential,reverse'. Given again "
             "with the same --out, it goes on with the points that are left. [default: none]",
@@ -58,32 +54,26 @@ def run(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Run",
             "--ray",
             metavar="[ADDRESS]",
-            show_default=False,
-            rich_help_panel="Run",
             help="Spread the points of --sweep over a Ray cluster, one a GPU, or one a node where there are none; without an address over "
             "one that is started on this machine. [default: off]",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Output",
             "--out",
             metavar="DIR",
-            show_default=False,
-            rich_help_panel="Output",
             help="Run folder to make; one that exists is refused, but for that of the same --sweep. [default: runs/<time>-<experiment>]",
         ),
     ] = None,
-    per_document: Annotated[
-        bool, typer.Option("--per-document", rich_help_panel="Output", help="Show every request of every pass. [default: off]")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", rich_help_panel="Output", help="Print the summary as one JSON document. [default: off]")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", rich_help_panel="Output", help="Show no progress. [default: off]")] = False,
+    per_document: Annotated[bool, option("Output", "--per-document", help="Show every request of every pass. [default: off]")] = False,
+    as_json: Annotated[bool, option("Output", "--json", help="Print the summary as one JSON document. [default: off]")] = False,
+    quiet: Annotated[bool, option("Output", "--quiet", help="Show no progress. [default: off]")] = False,
     **given: Any,
 ) -> None:
     """Measure an experiment and print its table.
@@ -94,17 +84,16 @@ def run(
     Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 measured and not to be trusted, 130 interrupted.
     """
     command: list[str] = ctx.obj["command"]
-    options = only_given(given)
-    words = _sweep_words(options, sweep or [])
+    words = _sweep_words(given, sweep or [])
     if ray is not None and not words:
         raise UsageError("--ray spreads the points of a sweep, and there is none (--sweep KEY=V1,V2,...)")
     if words:
         from kvbench.sweeps.points import plan_sweep
 
-        planned = plan_sweep(config_file, options, words, command)
+        planned = plan_sweep(config_file, given, words, command)
         _show_sweep(_run_sweep(planned, out, ray, quiet, command), per_document, as_json)
         return
-    config = load_config(config_file, options)
+    config = load_config(config_file, given)
     with terminable():
         finished = _measure(config, out, quiet, command)
     # Late, so that help and wrong use do not wait for pandas.

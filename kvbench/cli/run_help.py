@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import typer
@@ -12,8 +11,8 @@ from pydantic.fields import FieldInfo
 
 from kvbench.cli.commands import PanelCommand
 from kvbench.cli.options import help_record, in_panels, sentence
-from kvbench.config.settings import setting_of
-from kvbench.experiments.composed import all_fields, compose
+from kvbench.config.settings import flag, setting_of
+from kvbench.experiments.composed import all_fields, check_name, compose
 from kvbench.experiments.registry import experiments
 from kvbench.runners.registry import RUNNERS
 
@@ -24,18 +23,11 @@ SELDOM = frozenset({"ray", "per_document", "quiet"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What help was asked for: an experiment, a runner, everything. ``None``: not named, or no name of one."""
+    """What help was asked for: an experiment, a runner (``None``: not named), everything."""
 
-    experiment: str | None
-    runner: str | None
-    everything: bool
-
-    @classmethod
-    def of(cls, words: Sequence[str]) -> Asked:
-        """What the words of the command line name."""
-        spread = [part for word in words for part in word.split("=", 1)]
-        runner = next((value for option, value in pairwise(spread) if option == "--runner" and value in RUNNERS), None)
-        return cls(next((word for word in words if word in experiments()), None), runner, HELP_ALL in words)
+    experiment: str | None = None
+    runner: str | None = None
+    everything: bool = False
 
     @property
     def brief(self) -> bool:
@@ -44,19 +36,35 @@ class Asked:
 
 
 class RunCommand(PanelCommand):
-    """The command; its help depends on the other words of the command line."""
+    """The command; its help depends on the other words of the command line.
+
+    A word behind ``--ray`` is its value only if it looks like an address, so that it may stand before the experiment.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; those that ask for help are answered at once."""
-        ctx.meta[__name__] = Asked.of(args)
-        if HELP_ALL in args:
-            typer.echo(ctx.get_help())
-            ctx.exit()
-        return super().parse_args(ctx, args)
+        """Parse the words; those that ask for help are answered at once.
+
+        Raises:
+            UsageError: help was asked for with an experiment or a runner that there is not.
+        """
+        args = [
+            "--ray=local" if word == "--ray" and ":" not in after and after != "auto" else word
+            for word, after in zip(args, [*args[1:], ""], strict=False)
+        ]
+        if not {HELP_ALL, *ctx.help_option_names}.isdisjoint(args):
+            named, _, _ = self.make_parser(ctx).parse_args([word for word in args if word != HELP_ALL])
+            for option, there_are in (("experiment", experiments()), ("runner", RUNNERS)):
+                if named.get(option) is not None:
+                    check_name(flag(option), named[option], there_are)
+            ctx.meta[__name__] = Asked(named.get("experiment"), named.get("runner"), HELP_ALL in args)
+            if HELP_ALL in args or named.get("help"):
+                typer.echo(ctx.get_help())
+                ctx.exit()
+        return list(super().parse_args(ctx, args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help that was asked for."""
-        asked: Asked = ctx.meta.get(__name__, Asked(None, None, False))
+        asked: Asked = ctx.meta.get(__name__, Asked())
         if asked.experiment is None:
             _write_experiments(self, ctx, formatter)
         else:

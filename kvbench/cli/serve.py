@@ -5,15 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperCommand
-
 from kvbench.cli import output
-from kvbench.cli.commands import build_command
-from kvbench.cli.options import only_given, with_options
-from kvbench.cli.termination import terminable
+from kvbench.cli.commands import build_command, terminable
+from kvbench.cli.options import with_options
 from kvbench.config.serve import ServeConfig
 from kvbench.config.settings import load
 
@@ -22,15 +20,8 @@ if TYPE_CHECKING:
     from kvbench.runners.vllm.installation import Installation
     from kvbench.runners.vllm.options import ServerOptions
 
-EXAMPLE = "kvbench serve --tier cpu --kv-tokens 21504 --block-size 32 --host-gib 1"
-
 WATCH_S = 0.5
 """Between two looks whether the servers still run."""
-
-
-def build() -> TyperCommand:
-    """The command, with an option for each field of its configuration."""
-    return build_command(with_options(serve, ServeConfig.model_fields), "serve", EXAMPLE)
 
 
 def serve(**given: Any) -> None:
@@ -44,7 +35,7 @@ def serve(**given: Any) -> None:
     from kvbench.runners.vllm.arm_servers import ArmServers
     from kvbench.runners.vllm.installation import find_python, inspect
 
-    config = load(ServeConfig, "kvbench serve", None, only_given(given))
+    config = load(ServeConfig, "kvbench serve", None, {}, given)
     installation = inspect(find_python(config.vllm_python))
     options = server_options(config, installation)
     folder = _log_folder(config.logs)
@@ -137,3 +128,10 @@ def _describe(servers: ArmServers, folder: Path) -> str:
     launches = [servers.lmcache_launch, servers.vllm_launch]
     lines += [word for launch in launches if launch is not None for word in (launch.shell_line(), "")]
     return "\n".join([*lines, "Ctrl-C stops it.", ""])
+
+
+build = partial(
+    build_command,
+    with_options(serve, ServeConfig.model_fields),
+    "kvbench serve --tier cpu --kv-tokens 21504 --block-size 32 --host-gib 1",
+)

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from kvbench.analysis.latency import timed
-from kvbench.analysis.statistics import Statistics, statistics
+from kvbench.analysis.statistics import Statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import ExperimentView
@@ -28,6 +28,7 @@ TIERS = ("device", "host", "computed")
 QUANTILES = (5, 25, 50, 75, 95)
 """Per cent of the requests of a pass that have at most the TTFT that is kept: how the pass is distributed."""
 
+_NONE = Statistics(n=0)
 _GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
 
 _Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -65,6 +66,9 @@ class Cell:
     requests: Tokens | None
     tier: bool = True
     quantiles: tuple[float, float, float, float, float] | None = None
+    tpot_ms: Statistics = _NONE
+    itl_ms: Statistics = _NONE
+    e2el_ms: Statistics = _NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +146,28 @@ def _cells(views: Sequence[ExperimentView], exact: bool) -> Iterator[Cell]:
                 if lines and (arm, index) in table:
                     rows = table[arm, index]
                     finished[number] = rows[rows["repeat"].isin(lines)]
-                    repeats += [_repeat(number, repeat, own, lines[repeat]) for repeat, own in finished[number].groupby("repeat")]
+                    by_repeat = finished[number].groupby("repeat")
+                    repeats += [_repeat(number, repeat, PassRequests(own, lines[repeat], view.slo)) for repeat, own in by_repeat]
             if not finished:
                 continue
             tokens = {number: _requests(requests) for number, requests in finished.items()}
             if exact:
                 _refuse_other_tokens(f"{arm}, {labels[index]}", {views[number].path: found for number, found in tokens.items()})
-            ttft = pd.concat([timed(requests)["ttft_ms"] for requests in finished.values()])
             seconds = [wall for view in views if (wall := view.pass_seconds(arm, index)) is not None]
+            every = PassRequests(pd.concat(list(finished.values())), {})
             yield Cell(
                 arm=arm,
                 pass_label=labels[index],
                 pass_index=index,
-                ttft_ms=statistics(ttft),
+                ttft_ms=every.ttft,
+                tpot_ms=every.tpot,
+                itl_ms=every.itl,
+                e2el_ms=every.e2el,
                 pass_s=median(seconds) if seconds else None,
                 repeats=tuple(repeats),
                 requests=_same(list(tokens.values())),
                 tier=views[0].has_tier(arm),
-                quantiles=None if ttft.empty else tuple(np.percentile(ttft, QUANTILES).tolist()),
+                quantiles=None if not every.ttft.n else tuple(np.percentile(timed(every.rows)["ttft_ms"], QUANTILES).tolist()),
             )
 
 
@@ -182,8 +190,7 @@ def _same(tokens: Sequence[Tokens | None]) -> Tokens | None:
     return first if first is not None and all(other is not None and np.array_equal(first, other) for other in tokens[1:]) else None
 
 
-def _repeat(run: int, repeat: Any, rows: pd.DataFrame, line: Mapping[str, Any]) -> Repeat:
-    one = PassRequests(rows, line)
+def _repeat(run: int, repeat: Any, one: PassRequests) -> Repeat:
     kept: dict[str, Any] = {metric.repeat: metric.measure(one) for metric in metrics().values() if metric.repeat and metric.measure}
     return Repeat(
         repeat=int(repeat), n=one.ttft.n, min=one.ttft.min, max=one.ttft.max, prompt=total(one.answered["prompt"]), **kept, run=run,

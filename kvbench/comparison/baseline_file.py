@@ -32,6 +32,7 @@ from kvbench.analysis.request_table import FIELDS
 from kvbench.comparison.baseline import Baseline, Cell, reduce
 from kvbench.errors import UsageError
 from kvbench.experiments.readings import reading_of
+from kvbench.runs.json_schema import document, schema_of
 from kvbench.runs.run_folder import Run, read_run
 
 FORMAT = "kvbench.baseline/2"
@@ -40,6 +41,7 @@ LONGEST = 1000
 """Groups of equal neighbours of one pass above which a file keeps only the sums of its tokens."""
 
 _FACTS = ("kvbench", "created", "status", "exact", "subject", "machine", "software")
+_LATENCIES = ("tpot_ms", "itl_ms", "e2el_ms")
 _BASELINE = TypeAdapter(Baseline)
 
 Side = Baseline | Run | Path | str
@@ -68,7 +70,8 @@ def write_baseline(base: Baseline) -> str:
 
 
 def _cell_to_json(cell: Cell) -> dict[str, Any]:
-    line = asdict(cell) | {"requests": None}
+    unmeasured = [name for name in _LATENCIES if not getattr(cell, name).n]
+    line = {name: value for name, value in asdict(cell).items() if name not in unmeasured} | {"requests": None}
     for repeat in line["repeats"]:
         if repeat["metrics"] is None:
             del repeat["metrics"]
@@ -83,9 +86,16 @@ def _read_file(path: Path) -> Baseline:
         line = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: does not exist; name a run folder, or a file that `kvbench baseline` wrote") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
+    except ValueError:
+        line = None
     found = line.get("format") if isinstance(line, dict) else None
+    if found is None:
+        raise UsageError(
+            f"{path}: neither a run folder nor a file of `kvbench baseline`; if it is a log, `kvbench report --csv FILE --csv FILE` "
+            "shows two side by side"
+        )
     if found not in READ:
         raise UsageError(f"{path}: format is {found!r}, this kvbench reads {FORMAT!r}, which `kvbench baseline RUN_DIR -o FILE` writes")
     try:
@@ -100,3 +110,12 @@ def _read_file(path: Path) -> Baseline:
     # The arms that have a tier follow from the experiment, so files of every format tell them.
     judges_tiers = reading_of(str(base.subject.get("experiment"))).judges_tiers
     return replace(base, cells=tuple(replace(cell, tier=judges_tiers and cell.arm != "none") for cell in base.cells))
+
+
+def baseline_schema() -> dict[str, Any]:
+    """The JSON Schema of the file."""
+    schema = schema_of(Baseline, {"Repeat": ("metrics",), "Cell": ("tier", *_LATENCIES)})
+    properties = {"format": {"const": FORMAT, "type": "string"}, **schema["properties"]}
+    del properties["source"], schema["$defs"]["Cell"]["properties"]["tier"]
+    required = ["format", *(name for name in schema["required"] if name != "source")]
+    return document(FORMAT, schema | {"properties": properties, "required": required})

@@ -19,7 +19,7 @@ _RESOLVED = frozenset({"docs", "doc_tokens", "documents", "model", "dtype", "dev
 _STUDIED = frozenset({"Workload", "Requests at once", "Model and pool", "Host tier", "Times", "Run"})
 """Panels of options that say what is measured; the others say how it is executed."""
 
-_FREE = frozenset({"repeats", "controls"})
+_FREE = frozenset({"repeats", "controls", "slo"})
 """Options of those panels that change how much is measured, not what."""
 
 _MACHINE = ("cpu", "cores", "memory_gib", "gpu", "device", "threads", "link")

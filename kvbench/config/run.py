@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, RUN, CommonOptions
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_CHUNK_TOKENS, DEFAULT_KV_TOKENS, MODEL, RUN, CommonOptions, check_sizes
 from kvbench.config.settings import Auto, Setting, given_or
-from kvbench.config.tiers import DEFAULT_CHUNK_TOKENS
+from kvbench.config.slo import parse_slo
 
 TIMES = Setting("Times")
 BASIC, BASIC_TIMES = replace(RUN, basic=True), replace(TIMES, basic=True)
@@ -35,10 +35,21 @@ class RunConfig(CommonOptions):
         None, gt=0, le=1e6, description="Requests a second (open loop); each is sent at its time, whatever became of those before it."
     )
     arrivals: Annotated[Literal["constant", "poisson"], TIMES] = Field("constant", description="How the requests of a --rate are spaced.")
+    slo: Annotated[str | None, replace(BASIC_TIMES, metavar="LIMITS")] = Field(
+        None,
+        description="Goodput limits (ms): ttft=2000,tpot=50; also e2el, and ttft_p95 and so on, which are on all requests together.",
+    )
     dtype: Annotated[Literal["auto", "float64", "float32", "bfloat16", "float16"], replace(MODEL, basic=False)] = Field(
         "auto",
         description="Weights and KV; auto: float32 on cpu, bfloat16 on cuda, on vllm the server's own choice, on the simulator 16 bits.",
     )
+
+    @field_validator("slo")
+    @classmethod
+    def _slo_is_one(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_slo(value)
+        return value
 
     # What an experiment says, and runners ask.
 
@@ -167,11 +178,6 @@ class RunConfig(CommonOptions):
 
     @model_validator(mode="after")
     def _sizes_go_together(self) -> Self:
-        if not self.pool_is_known:
-            return self
-        block_size, kv_tokens = self.pool_block_size, self.pool_tokens
-        if self.has_tier and self.tier_chunk_tokens % block_size:
-            raise ValueError(f"--chunk-tokens {self.tier_chunk_tokens} is not a multiple of --block-size {block_size}")
-        if kv_tokens < block_size:
-            raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
+        if self.pool_is_known:
+            check_sizes(self.tier_chunk_tokens if self.has_tier else None, self.pool_block_size, self.pool_tokens)
         return self

@@ -10,10 +10,10 @@ from typing import Any
 MASK = "***"
 
 _WORD = r"(?:^|[_.-])(?:header|(?:api)?key|token|secret|password|passwd|passphrase|credentials?|auth(?:orization)?)"
-_SECRET, _SECRET_AT_END = (re.compile(f"{_WORD}{end}", re.IGNORECASE) for end in ("(?:$|[_.-])", "$"))
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_LOGIN = re.compile(r"(?<=://)[^/]+(?=@)")  # up to the last @: a password may hold one, or a space
-_MASKED = re.compile(rf'(?:^|=|: ){re.escape(MASK)}$|://{re.escape(MASK)}@|"{re.escape(MASK)}"')
+_SECRET, _SECRET_AT_END = (f"(?i){_WORD}{end}" for end in ("(?:$|[_.-])", "$"))  # compiled by re when first used: help masks nothing
+_CAMEL = r"(?<=[a-z0-9])(?=[A-Z])"
+_LOGIN = r"(?<=://)[^/]+(?=@)"  # up to the last @: a password may hold one, or a space
+_MASKED = rf'(?:^|=|: ){re.escape(MASK)}$|://{re.escape(MASK)}@|"{re.escape(MASK)}"'
 
 _CARRIER = "--vllm-arg"
 """The option whose values, one after the other, are the words of another command line."""
@@ -51,12 +51,12 @@ def mask_value(name: str, value: str) -> str:
 
 def mask_login(text: str) -> str:
     """A text with the logins of its URLs masked."""
-    return _LOGIN.sub(MASK, text)
+    return re.sub(_LOGIN, MASK, text)
 
 
 def is_masked(word: str) -> bool:
     """Whether a word is one that masking has taken something from: what it was must be given again."""
-    return _MASKED.search(word) is not None
+    return re.search(_MASKED, word) is not None
 
 
 class _Words:
@@ -79,12 +79,12 @@ class _Words:
 
 def _is_secret(name: str) -> bool:
     """Whether a name says that its value is secret: ``api_key``, ``api-key``, ``lmcache.key``, ``apiKey``."""
-    return _SECRET.search(_split(name)) is not None
+    return re.search(_SECRET, _split(name)) is not None
 
 
 def _split(name: str) -> str:
     """``apiKey`` as ``api_Key``."""
-    return _CAMEL.sub("_", name)
+    return re.sub(_CAMEL, "_", name)
 
 
 def _mask_json(text: str) -> str | None:
@@ -112,4 +112,4 @@ def _is_secret_member(name: str, value: Any) -> bool:
     """A switch, or nothing, is no secret, whatever its name; nor are ``eos_token_id`` and ``num_key_value_heads``."""
     if not value or value is True:
         return False
-    return _is_secret(name) if isinstance(value, str) else _SECRET_AT_END.search(_split(name)) is not None
+    return _is_secret(name) if isinstance(value, str) else re.search(_SECRET_AT_END, _split(name)) is not None

@@ -8,9 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kvbench.config.common import BLOCK_TOKENS, MODEL, POOL_TOKENS, ModelOptions
+from kvbench.config.common import BLOCK_TOKENS, MODEL, POOL_TOKENS, TIER_GIB, ModelOptions, Tier, TierSizes
 from kvbench.config.settings import Auto, BlockTokens, Gibibytes, PoolTokens, Setting
-from kvbench.config.tiers import TIER_GIB, Tier, TierSizes
 from kvbench.config.vllm import StartOptions
 
 SERVER = Setting("Server")

@@ -7,13 +7,14 @@ The command line is generated from the fields (:mod:`kvbench.cli.options`), so a
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from kvbench.errors import UsageError
@@ -45,9 +46,12 @@ def setting_of(field: FieldInfo) -> Setting:
 
 
 class Settings(BaseModel):
-    """A configuration, fully said. Values are checked here; what only a model or a machine can tell is checked when it is known."""
+    """A configuration, fully said. Values are checked here; what only a model or a machine can tell is checked when it is known.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Its validator is built when it is first used: help shows the fields of twenty such classes, and a run validates with one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @classmethod
     def settings(cls) -> dict[str, Setting]:
@@ -56,29 +60,21 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_are_no_switches(cls, values: Any) -> Any:
-        """``docs = true`` would pass for 1."""
-        if isinstance(values, dict):
-            for name, value in values.items():
-                if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
-                    raise ValueError(f"{flag(name)}: a number or a name is expected, not {str(value).lower()}")
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_empty_name(cls, values: Any) -> Any:
-        """An empty name of a file or folder would be the current directory."""
-        if isinstance(values, dict):
-            for name, value in values.items():
-                if value == "" and name in cls.model_fields and "Path" in str(cls.model_fields[name].annotation):
-                    raise ValueError(f"{flag(name)}: the name is empty")
+    def _values_are_of_their_kind(cls, values: Any) -> Any:
+        """``docs = true`` would pass for 1, and an empty name of a file or folder would be the current directory."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            annotation = cls.model_fields[name].annotation if name in cls.model_fields else bool
+            if isinstance(value, bool) and annotation is not bool:
+                raise ValueError(f"{flag(name)}: a number or a name is expected, not {str(value).lower()}")
+            if value == "" and "Path" in str(annotation):
+                raise ValueError(f"{flag(name)}: the name is empty")
         return values
 
     @model_validator(mode="after")
-    def _options_apply(self) -> Self:
-        """An option that does not apply is wrong use: ignored, it would be believed."""
+    def _options_apply(self, info: ValidationInfo) -> Self:
+        """An option that does not apply is wrong use: ignored, it would be believed. The context names those that nobody asked for."""
         reasons = self.not_applicable()
-        for name in sorted(self.model_fields_set & set(reasons)):
+        for name in sorted((self.model_fields_set & set(reasons)) - set(info.context or ())):
             raise ValueError(f"{flag(name)} does not apply: {reasons[name]}")
         return self
 
@@ -136,45 +132,54 @@ LengthSpec = Annotated[int | str, BeforeValidator(_read_lengths)]
 """A length, a distribution of lengths (:mod:`kvbench.workloads.lengths`), or ``auto``."""
 
 
-def load(kind: type[Kind], command: str, file: Path | None, given: Mapping[str, Any]) -> Kind:
-    """The configuration of a file with the command line's options over it; see :func:`validated`."""
-    return validated(kind, command, file, {} if file is None else read_file(file), given)
-
-
-def validated(kind: type[Kind], command: str, file: Path | None, values: Mapping[str, Any], given: Mapping[str, Any]) -> Kind:
+def load(
+    kind: type[Kind],
+    command: str,
+    file: Path | None,
+    values: Mapping[str, Any],
+    given: Mapping[str, Any],
+    unasked: Collection[str] = (),
+) -> Kind:
     """The configuration of a file's values with the command line's options over them.
 
     Args:
         command: whose options these are, for messages: ``kvbench run``.
         file: where the values come from; ``None`` for none.
         given: only what the user gave on the command line, by field name.
+        unasked: names that the file holds although nobody asked for them: it is no error if they do not apply.
 
     Raises:
-        UsageError: a value is wrong; names the key, the value and the reason.
+        UsageError: a value is wrong; names the key, the value and the reason, and the file where it stands there.
     """
     try:
-        return kind.model_validate({**values, **given})
+        return kind.model_validate({**values, **given}, context=unasked)
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else ""
-        source = f"{file}: " if name in values and name not in given else ""
         reason = first["msg"].removeprefix("Value error, ")
         if len(first["loc"]) > 1 and any(other["type"] == "literal_error" for other in error.errors()[1:]):
             reason += ", or 'auto'"
-        if not name:
-            raise UsageError(f"{file}: {reason}" if file is not None and not given else reason) from None
+        if not first["loc"]:
+            told = {word[2:].replace("-", "_") for word in re.findall(r"--[a-z-]+", reason)}
+            in_file = bool(told & (values.keys() - given.keys())) or not told & given.keys()
+            raise UsageError(f"{file}: {reason}" if file is not None and in_file else reason) from None
+        name = str(first["loc"][0])
+        source = f"{file}: " if name in values and name not in given else ""
         if first["type"] == "extra_forbidden":
             raise UsageError(f"{source}{name}: there is no such key; `{command} --help` lists the options") from None
-        label = name if source else flag(name)
-        raise UsageError(f"{source}{label}: {reason} (got {first['input']!r})") from None
+        raise UsageError(f"{source}{name if source else flag(name)}: {reason} (got {first['input']!r})") from None
 
 
-def read_file(file: Path) -> dict[str, Any]:
+def read_file(file: Path | None) -> dict[str, Any]:
     """The options that a TOML file or a run's manifest holds, by field name. TOML keys may be spelled with ``-`` or ``_``.
+
+    Args:
+        file: ``None`` for none, which holds nothing.
 
     Raises:
         UsageError: it cannot be read.
     """
+    if file is None:
+        return {}
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import create_model
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from kvbench.config.run import RunConfig
-from kvbench.config.settings import Setting, flag, read_file, setting_of, validated
+from kvbench.config.settings import Setting, flag, load, read_file, setting_of
 from kvbench.errors import UsageError
 from kvbench.experiments.registry import experiments
 from kvbench.runners.registry import RUNNERS
@@ -53,38 +54,44 @@ def load_config(file: Path | None, given: Mapping[str, Any]) -> RunConfig:
     Raises:
         UsageError: the file cannot be read, an option does not apply, or a value is wrong; names the key, the value and the reason.
     """
-    values = {} if file is None else read_file(file)
+    values = read_file(file)
     source = f"{file}: " if file is not None else ""
-    experiment = _named("experiment", tuple(experiments()), source, values, given)
-    runner = _named("runner", tuple(RUNNERS), source, values, given)
+    experiment = _chosen("experiment", experiments(), source, values, given)
+    runner = _chosen("runner", RUNNERS, source, values, given)
     can = experiments()[experiment].runners
     if runner not in can:
-        raise UsageError(
-            f"{source if not given else ''}the experiment {experiment} needs --runner {' or '.join(can)} (the runner is {runner})"
-        )
+        source = "" if {"experiment", "runner"} & given.keys() else source
+        raise UsageError(f"{source}the experiment {experiment} needs --runner {' or '.join(can)} (the runner is {runner})")
     kind = compose(experiment, runner)
+    unasked = _defaults_in(values) if file is not None and file.suffix == ".json" else set()
+    values = {name: value for name, value in values.items() if name in kind.model_fields or name not in unasked}
     for name in sorted({**values, **given}):
-        if name not in kind.model_fields and (why := _elsewhere(name, experiment, runner)) is not None:
-            raise UsageError(f"{source if not given else ''}{flag(name)} does not apply: {why}")
-    return validated(kind, COMMAND, file, values, given)
+        if name not in kind.model_fields and name in all_fields():
+            others = any(name in item.options.model_fields for item in experiments().values())
+            why = f"the experiment is {experiment}" if others else f"the runner is {runner}"
+            raise UsageError(f"{'' if name in given else source}{flag(name)} does not apply: {why}")
+    return load(kind, COMMAND, file, values, given, unasked - given.keys())
 
 
-def _named(option: str, names: tuple[str, ...], source: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """The experiment or the runner that is asked for.
+def check_name(label: str, name: object, there_are: Collection[str]) -> None:
+    """Refuse a name that is none of an experiment, or of a runner.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: says which there are.
     """
+    if name not in list(there_are):  # it may be anything that TOML has
+        *others, last = map(repr, there_are)
+        raise UsageError(f"{label}: Input should be {', '.join(others)} or {last} (got {name!r})")
+
+
+def _chosen(option: str, there_are: Collection[str], source: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """The experiment or the runner that is asked for."""
     name = given.get(option, values.get(option, RunConfig.model_fields[option].default))
-    if name not in names:
-        label = flag(option) if option in given else f"{source}{option}"
-        there_are = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-        raise UsageError(f"{label}: Input should be {there_are} (got {name!r})")
+    check_name(flag(option) if option in given else f"{source}{option}", name, there_are)
     return str(name)
 
 
-def _elsewhere(name: str, experiment: str, runner: str) -> str | None:
-    """Why an option that other runs have does not apply to this one; ``None``: no run has it."""
-    if any(name in item.options.model_fields for item in experiments().values()):
-        return f"the experiment is {experiment}"
-    return f"the runner is {runner}" if any(name in item.options.model_fields for item in RUNNERS.values()) else None
+def _defaults_in(values: Mapping[str, Any]) -> set[str]:
+    """Names of a manifest's values that are the defaults: a manifest holds every option that applied, asked for or not."""
+    fields = all_fields()
+    return {name for name, value in values.items() if name in fields and to_jsonable_python(fields[name].default) == value}

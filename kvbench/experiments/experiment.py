@@ -11,12 +11,14 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kvbench.config.run import RunConfig
-from kvbench.experiments.reading import Reading
-from kvbench.experiments.workload import Workload
-from kvbench.runners.base import DeviceCapacity
+
+if TYPE_CHECKING:  # help knows every experiment, and runs none
+    from kvbench.experiments.reading import Reading
+    from kvbench.experiments.workload import Workload
+    from kvbench.runners.base import DeviceCapacity
 
 Options = TypeVar("Options", bound=RunConfig)
 

@@ -25,6 +25,7 @@ class Reading:
 
     Attributes:
         keys: of its rows in a summary's JSON, the main one first.
+        row_types: what a row of each key is, for the schema of that JSON.
         judges_tiers: its arms are tiers: reports have the table by pass, sources, loads, first reads and speedups.
         first_judged: index of the first pass in which a tier can hit.
         prompts_share: a prompt may begin as an earlier one of the same pass did, so that a hit in the first pass is no fault.
@@ -34,6 +35,7 @@ class Reading:
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
+    row_types: ClassVar[Mapping[str, type]] = {}
     judges_tiers: ClassVar[bool] = False
     first_judged: ClassVar[int] = 1
     prompts_share: ClassVar[bool] = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from functools import cached_property
 
 from kvbench.analysis.run_view import Rows, RunView
@@ -26,6 +27,14 @@ def row_keys() -> tuple[str, ...]:
     """The keys of all rows that only some experiments have, the main one of each first."""
     found = readings()
     return (*(key for reading in found for key in reading.keys[:1]), *(key for reading in found for key in reading.keys[1:]))
+
+
+def row_types() -> Mapping[str, type | None]:
+    """What a row of each of these keys is; ``None``: its experiment does not say."""
+    said: dict[str, type] = {}
+    for reading in readings():
+        said |= reading.row_types
+    return {key: said.get(key) for key in row_keys()}
 
 
 class ExperimentView(RunView):

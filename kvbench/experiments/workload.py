@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kvbench.runners.base import ArmSetup, Pace, Request, RequestSource
-from kvbench.runs.records import RequestKey
-from kvbench.workloads.passes import Pass
+if TYPE_CHECKING:  # help knows every experiment, and makes no request
+    from kvbench.runners.base import ArmSetup, Pace, Request, RequestSource
+    from kvbench.runs.records import RequestKey
+    from kvbench.workloads.passes import Pass
 
 
 class Size(NamedTuple):
@@ -20,6 +21,8 @@ class Size(NamedTuple):
 
 def request_key(pass_: Pass, arm: str, repeat: int, position: int, session: int | None = None, turn: int | None = None) -> RequestKey:
     """The key of the request at a position of a pass; ``session`` and ``turn`` for a workload of conversations."""
+    from kvbench.runs.records import RequestKey
+
     name = f"{arm}-r{repeat}-p{pass_.index}-{position}"
     return RequestKey(arm, repeat, pass_.name, pass_.index, position, name, pass_.doc_ids[position], session, turn)
 

@@ -13,8 +13,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from kvbench.analysis.goodput import share_in_slo
 from kvbench.analysis.latency import timed
+from kvbench.analysis.load import Throughput, itl_ms, throughput
 from kvbench.analysis.statistics import Statistics, statistics
+from kvbench.config.slo import Slo
 from kvbench.drawing.numbers import grouped_decimal
 from kvbench.drawing.numbers import per_cent as per_cent  # what shows a share
 from kvbench.metrics.repeat import Repeat
@@ -50,11 +53,12 @@ class PassRequests:
     """One repeat of one pass of one arm, as a metric is measured from it.
 
     ``rows``: its requests (:func:`kvbench.analysis.request_table.request_frame`), failed ones too. ``line``: its line of ``passes.jsonl``;
-    empty if the repeat did not finish the pass.
+    empty if the repeat did not finish the pass. ``slo``: the run's objective, ``None`` without one.
     """
 
     rows: pd.DataFrame
     line: Mapping[str, Any]
+    slo: Slo | None = None
 
     @cached_property
     def answered(self) -> pd.DataFrame:
@@ -65,6 +69,31 @@ class PassRequests:
     def ttft(self) -> Statistics:
         """TTFT in ms."""
         return statistics(timed(self.rows)["ttft_ms"])
+
+    @cached_property
+    def tpot(self) -> Statistics:
+        """TPOT in ms."""
+        return statistics(self.answered["tpot_ms"].dropna())
+
+    @cached_property
+    def itl(self) -> Statistics:
+        """ITL in ms, over all gaps."""
+        return statistics(itl_ms(self.answered))
+
+    @cached_property
+    def e2el(self) -> Statistics:
+        """E2EL in ms."""
+        return statistics(self.answered["e2el_ms"].dropna())
+
+    @cached_property
+    def in_slo(self) -> float | None:
+        """The share of its requests that met the objective; ``None``: there is none, or a time is unknown."""
+        return share_in_slo(self.rows, self.slo)
+
+    @cached_property
+    def throughput(self) -> Throughput:
+        """What the pass delivered a second."""
+        return throughput(self.rows, self.line.get("wall_s"), self.in_slo)
 
 
 def arithmetic_mean(values: Sequence[float]) -> float:
@@ -97,7 +126,8 @@ class Metric:
         moved: what a change that is neither is called.
         show: a value as text.
         cell: the same in the table of passes where that is narrower.
-        column: its place in the table of passes, from the left; ``None``: it has no column there.
+        table: which table has its column: that of passes, of load, or of tail percentiles.
+        column: its place in that table, from the left; ``None``: it has no column.
         order: its place in every other list.
         heading: of its table in a comparison, if it is compared by ratio (``{baseline}``: the first arm).
         label: what it is called in that table; ``None``: by its header and unit.
@@ -105,8 +135,10 @@ class Metric:
         over_baseline: whether it is a ratio to the first arm, which then has none.
         needs_tier: whether only arms with a host tier have it.
         hidden_at_0: whether it is not shown where it is 0 everywhere.
+        hidden_unknown: whether it has no column where it is unknown everywhere.
         row: where a pass of the summary has it (``ttft_ms.p50``), as its JSON and, with ``_`` for the dot, its CSV.
         repeat: the field of a baseline's repeat that keeps it.
+        by_repeat: whether a baseline's repeat keeps it by its name, although a pass has a field for it.
         derive: its value in a repeat from what a baseline keeps of that, and of the same repeat of the first arm.
 
     A metric with neither ``row``, ``repeat`` nor ``derive`` is kept by its name, beside the fields that these name: ``metrics`` of a pass
@@ -127,7 +159,8 @@ class Metric:
     moved: str = "changed"
     show: Callable[[float], str] = grouped_decimal
     cell: Callable[[float], str] | None = None
-    column: int | None = LAST
+    table: Literal["pass", "load", "tail"] = "pass"
+    column: float | None = LAST
     order: int = LAST
     heading: str = "Other metrics"
     label: str | None = None
@@ -135,8 +168,10 @@ class Metric:
     over_baseline: bool = False
     needs_tier: bool = False
     hidden_at_0: bool = False
+    hidden_unknown: bool = False
     row: str | None = None
     repeat: str | None = None
+    by_repeat: bool = False
     derive: Callable[[Repeat, Repeat | None], float | None] | None = None
 
     @property
@@ -147,7 +182,7 @@ class Metric:
     @property
     def of_whole_pass(self) -> bool:
         """Whether only its value over all repeats is kept."""
-        return self.row is not None and self.repeat is None and self.derive is None
+        return self.row is not None and self.repeat is None and self.derive is None and not self.by_repeat
 
     @property
     def more_is_worse(self) -> bool | None:

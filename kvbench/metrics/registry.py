@@ -49,8 +49,13 @@ def unregister(name: str) -> None:
 
 
 def of_repeat(one: PassRequests) -> dict[str, float | None] | None:
-    """The metrics that are kept by name, of one repeat; ``None``: there are none."""
-    return {metric.name: metric.of(one) for metric in metrics().values() if metric.by_name} or None
+    """The metrics that a baseline keeps by name, of one repeat; ``None``: there are none.
+
+    Of those that a pass has a field for, only the known ones, with six digits that count: the file lies in a repository.
+    """
+    added = {metric.name: metric.of(one) for metric in metrics().values() if metric.by_name}
+    known = {metric.name: value for metric in metrics().values() if metric.by_repeat and (value := metric.of(one)) is not None}
+    return added | {name: float(f"{value:.6g}") for name, value in known.items()} or None
 
 
 def of_pass(requests: pd.DataFrame, lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None] | None:

@@ -13,11 +13,7 @@ TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
 
 def read_config(model: str) -> dict[str, Any]:
-    """The config of a named shape or of a Hugging Face folder.
-
-    Raises:
-        UsageError: there is no such shape or folder, or its ``config.json`` cannot be read.
-    """
+    """The config of a named shape or of a Hugging Face folder; ``UsageError``: there is none, or it cannot be read."""
     if model in SHAPES:
         return SHAPES[model]
     if not Path(model).is_dir():
@@ -38,11 +34,7 @@ def text_part(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def count_of(config: dict[str, Any], model: str, *names: str) -> int:
-    """The first of these keys that is there, a count.
-
-    Raises:
-        UsageError: none is, or it is no count.
-    """
+    """The first of these keys that is there, a count; ``UsageError``: none is, or it is no count."""
     value = next((config[name] for name in names if config.get(name) is not None), None)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(f"--model {model}: its config.json has no usable {names[0]} ({value!r})")

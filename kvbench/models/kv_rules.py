@@ -59,25 +59,26 @@ STATE = ("mamba", "jamba", "zamba", "bamba", "ssm", "rwkv", "xlstm", "recurrent"
 
 
 @dataclass(frozen=True, slots=True)
-class KVRule:
-    """Bytes of KV a token takes, the arithmetic in words, and what to know of it."""
+class KVSize:
+    """What a token's KV takes, the arithmetic in words, and what to know of it; the longest sequence the model was made for, if known."""
 
     bytes_per_token: int
     formula: str
     notes: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+    def gib(self, tokens: int) -> float:
+        """What so many tokens take, in GiB."""
+        return tokens * self.bytes_per_token / 2**30
 
 
-def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: int) -> KVRule:
+def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: int) -> KVSize:
     """The KV of a token of this model.
 
-    Args:
-        config: the text model's part of its ``config.json``.
-        model: as the user named it, for messages.
-        element_bytes: of one number.
-        longest: tokens of the longest request: a window that covers it is as good as none.
+    ``config``: the text model's part of its ``config.json``. ``model``: as the user named it, for messages. ``element_bytes``: of one
+    number. ``longest``: tokens of the longest request: a window that covers it is as good as none.
 
-    Raises:
-        UsageError: the model keeps something else than KV by token, nobody looked at its kind, or a size is missing.
+    Raises ``UsageError``: the model keeps something else than KV by token, nobody looked at its kind, or a size is missing.
     """
     kind = config.get("model_type")
     if not isinstance(kind, str):
@@ -98,7 +99,7 @@ def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: in
     return _heads(config, model, kind, element_bytes, _window_note(config, model, kind, longest))
 
 
-def _heads(config: dict[str, Any], model: str, kind: str, element_bytes: int, notes: tuple[str, ...]) -> KVRule:
+def _heads(config: dict[str, Any], model: str, kind: str, element_bytes: int, notes: tuple[str, ...]) -> KVSize:
     """K and V of every KV head, in every layer."""
     layers, heads = count_of(config, model, "num_hidden_layers"), count_of(config, model, "num_attention_heads")
     kv_heads = _kv_heads(config, model, kind, heads)
@@ -109,7 +110,7 @@ def _heads(config: dict[str, Any], model: str, kind: str, element_bytes: int, no
             raise _refused(model, f"its config.json has no head_dim, and hidden_size {hidden:,} is not a multiple of its {heads:,} heads")
         head_dim = hidden // heads
     formula = f"K and V, {layers} layers, {kv_heads} KV heads of {head_dim}, {element_bytes} B"
-    return KVRule(kv_bytes_per_token(layers, kv_heads, head_dim, element_bytes), formula, notes)
+    return KVSize(kv_bytes_per_token(layers, kv_heads, head_dim, element_bytes), formula, notes)
 
 
 def _kv_heads(config: dict[str, Any], model: str, kind: str, heads: int) -> int:
@@ -122,11 +123,11 @@ def _kv_heads(config: dict[str, Any], model: str, kind: str, heads: int) -> int:
     return kv_heads
 
 
-def _latent(config: dict[str, Any], model: str, element_bytes: int) -> KVRule:
+def _latent(config: dict[str, Any], model: str, element_bytes: int) -> KVSize:
     """One latent vector and one rotated key a layer; there is no V beside."""
     layers, rank, rope = (count_of(config, model, name) for name in ("num_hidden_layers", "kv_lora_rank", "qk_rope_head_dim"))
     formula = f"latent KV (MLA), {layers} layers, {rank} + {rope}, {element_bytes} B"
-    return KVRule(layers * (rank + rope) * element_bytes, formula)
+    return KVSize(layers * (rank + rope) * element_bytes, formula)
 
 
 def _window_note(config: dict[str, Any], model: str, kind: str, longest: int) -> tuple[str, ...]:

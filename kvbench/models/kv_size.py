@@ -3,56 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from kvbench.errors import UsageError
 from kvbench.models.config import read_config, text_part
-from kvbench.models.kv_rules import WAY_OUT, rule_for
+from kvbench.models.kv_rules import WAY_OUT, KVSize, rule_for
 
 ELEMENT_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1}
 SERVED = 2
 """Bytes of an element unless something says otherwise: vLLM serves float32 checkpoints in 16 bits too."""
 
 
-@dataclass(frozen=True, slots=True)
-class KVSize:
-    """What a token's KV takes, how that is counted, and what the model says beside: the longest sequence it was made for, if known."""
-
-    bytes_per_token: int
-    formula: str
-    max_tokens: int | None = None
-    notes: tuple[str, ...] = ()
-
-    def gib(self, tokens: int) -> float:
-        """What so many tokens take, in GiB."""
-        return tokens * self.bytes_per_token / 2**30
-
-
 def kv_size(model: str, dtype: str, longest: int) -> KVSize:
     """The KV of a model's token.
 
-    Args:
-        model: a folder or a named shape.
-        dtype: of the KV; ``auto``: 16 bits, or 8 where the checkpoint's KV scales say so.
-        longest: tokens of the longest request.
+    ``model``: a folder or a named shape. ``dtype``: of the KV; ``auto``: 16 bits, or 8 where the checkpoint's KV scales say so.
+    ``longest``: tokens of the longest request.
 
-    Raises:
-        UsageError: the model's configuration cannot be used, says too little, or its KV is of a kind that has no rule.
+    Raises ``UsageError``: the model's configuration cannot be used, says too little, or its KV is of a kind that has no rule.
     """
     whole = read_config(model)
     text = text_part(whole)
-    element_bytes = _element_bytes(dtype, whole, model)
-    rule = rule_for(text, model, element_bytes, longest)
-    return KVSize(rule.bytes_per_token, rule.formula, _count(text, "max_position_embeddings"), rule.notes)
+    rule = rule_for(text, model, _element_bytes(dtype, whole, model), longest)
+    return replace(rule, max_tokens=_count(text, "max_position_embeddings"))
 
 
 def read_vocab(model: str) -> int | None:
-    """How many token ids a model knows; ``None``: it does not say.
-
-    Raises:
-        UsageError: its configuration cannot be read.
-    """
+    """How many token ids a model knows, ``None`` if it does not say; ``UsageError``: its configuration cannot be read."""
     return _count(text_part(read_config(model)), "vocab_size")
 
 

@@ -10,45 +10,24 @@ from typing import Any
 
 WEIGHT_SEED = 0
 
+_QWEN = {
+    "model_type": "qwen2",
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}
+
 SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "model_type": "qwen2",
-        "hidden_size": 256,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 768,
-        "vocab_size": 2048,
-        "max_position_embeddings": 131072,
-        "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-        # Ten times the usual spread: with 0.02 and tied embeddings a random model repeats two tokens for ever, whatever its KV holds.
-        "initializer_range": 0.2,
-    },
-    "qwen2.5-0.5b": {
-        "model_type": "qwen2",
-        "hidden_size": 896,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "intermediate_size": 4864,
-        "vocab_size": 151936,
-        "max_position_embeddings": 32768,
-        "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-    },
-    "qwen2.5-1.5b": {
-        "model_type": "qwen2",
-        "hidden_size": 1536,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "intermediate_size": 8960,
-        "vocab_size": 151936,
-        "max_position_embeddings": 131072,
-        "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-    },
+    "tiny": _QWEN
+    | {"hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 768, "vocab_size": 2048}
+    # Ten times the usual spread: with 0.02 and tied embeddings a random model repeats two tokens for ever, whatever its KV holds.
+    | {"initializer_range": 0.2},
+    "qwen2.5-0.5b": _QWEN
+    | {"hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14, "intermediate_size": 4864, "vocab_size": 151936}
+    | {"max_position_embeddings": 32768},
+    "qwen2.5-1.5b": _QWEN
+    | {"hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12, "intermediate_size": 8960, "vocab_size": 151936},
     "llama-3.1-8b": {
         "model_type": "llama",
         "hidden_size": 4096,

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import chain
 
+from kvbench.drawing.numbers import per_cent
+from kvbench.planning.curve import curve_pass, times_ms, without_tier
+from kvbench.planning.planned_workload import PlannedReading
 from kvbench.planning.result import CurvePass, KVAmount
+from kvbench.planning.sizes import Hosts, Pools
+from kvbench.planning.subject import Subject
 
 
-@dataclass(frozen=True, slots=True)
 class Case:
-    """What the simulations found; tokens and shares are of all passes together, unless they say otherwise.
+    """What the simulations found of a subject; tokens and shares are of all passes together, unless they say otherwise."""
 
-    Attributes:
-        fits: whether the pool holds the whole working set.
-        unlimited, pool: tokens found in a pool without limits, and in this one.
-        tier, any_tier: tokens found with the tier that was predicted with, and with one that keeps everything.
-        slower: whether all requests together take longer with the tier.
-        headline: the pass that speaks for re-reading, with the tier that was predicted with.
-        chunk_tokens: what the tier stores at once.
-        recommended: the tier to add, if one is to be added.
-        given: the tier the user gave; ``None``: the recommended one was predicted with.
-        larger_pool: in which the headline pass hits everything without a tier.
-        lru, best: shares of the prompt tokens found in this pool; ``best`` under the best order of eviction, ``None`` where not known.
-    """
-
-    fits: bool
-    unlimited: int
-    pool: int
-    tier: int
-    any_tier: int
-    slower: bool
-    headline: CurvePass
-    chunk_tokens: int
-    recommended: KVAmount
-    given: KVAmount | None
-    larger_pool: KVAmount | None
-    lru: float
-    best: float | None
+    def __init__(self, subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: PlannedReading) -> None:
+        """``host``: the tier that ``reading`` was predicted with, in chunks."""
+        planned, pool, rates = subject.planned, subject.pool, subject.rates
+        requests = list(chain.from_iterable(reading.passes))
+        prompt, best = sum(map(sum, requests)), planned.best_hits(pool)
+        self.fits = subject.working_set <= pool * planned.unit
+        self.chunk_tokens = planned.chunk
+        self.pool, self.tier = reading.device_hits, reading.hits
+        """Tokens found without the tier, and with it."""
+        self.unlimited = planned.read(planned.roomy_pool, None).device_hits
+        """Tokens found in a pool without limits."""
+        self.any_tier = planned.read(pool, hosts.keeps_everything).hits
+        """Tokens found with a tier that keeps everything."""
+        self.slower = sum(times_ms(rates, requests) or []) > sum(times_ms(rates, without_tier(requests)) or [])
+        """Whether all requests together take longer with the tier."""
+        self.headline = curve_pass(planned, reading, planned.headline, rates)
+        """The pass that speaks for re-reading."""
+        self.recommended = subject.size(subject.to_add(hosts), planned.chunk)
+        """The tier to add, if one is to be added."""
+        given = subject.config.given_host_tokens(subject.kv.bytes_per_token)
+        self.given = None if given is None else subject.size(host, planned.chunk)
+        """``None``: the recommended one was predicted with."""
+        self.larger_pool = None if pools.hits_everything is None else subject.size(pools.hits_everything, planned.unit)
+        """In which the headline pass hits everything without a tier."""
+        self.lru = reading.device_hits / prompt
+        self.best = None if best is None else best / prompt
+        """Shares of the prompt tokens found in this pool; under the best order of eviction, ``None`` where not known."""
 
 
 def why_no_tier(case: Case) -> str | None:
@@ -67,8 +72,8 @@ def advise(case: Case) -> Iterator[str]:
         yield f"Without a tier the pool would need {_size(case.larger_pool)} to find everything in pass {case.headline.pass_label}."
     if case.best is not None and case.best > case.lru:
         yield (
-            f"LRU finds {_share(case.lru)} of all passes' prompt tokens in this pool; no order of eviction finds more than "
-            f"{_share(case.best)} (Belady's optimum, which knows the future)."
+            f"LRU finds {per_cent(case.lru)} of all passes' prompt tokens in this pool; no order of eviction finds more than "
+            f"{per_cent(case.best)} (Belady's optimum, which knows the future)."
         )
 
 
@@ -83,7 +88,7 @@ def _tier(case: Case) -> str:
 
 
 def _effect(headline: CurvePass) -> str:
-    none, cpu = _share(headline.none_rate), _share(headline.cpu_rate)
+    none, cpu = per_cent(headline.none_rate), per_cent(headline.cpu_rate)
     found = f"in pass {headline.pass_label} the pool finds {none} of the prompt tokens, pool and tier {cpu}"
     if headline.none_p50_ms is None or headline.cpu_p50_ms is None:
         return found
@@ -92,7 +97,3 @@ def _effect(headline: CurvePass) -> str:
 
 def _size(size: KVAmount) -> str:
     return f"{size.tokens:,} tokens ({size.gib:,.2f} GiB)"
-
-
-def _share(rate: float) -> str:
-    return f"{rate * 100:.1f} %"

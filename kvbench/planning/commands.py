@@ -17,10 +17,8 @@ TIER = "cpu"
 def commands_for(config: PlanConfig, model: str | None, kv_tokens: int, host_tokens: int, host_gib: float) -> tuple[Command, ...]:
     """The commands that set the tier up, or measure it; none for a profile that no engine has.
 
-    Args:
-        model: folder, shape or served name; ``None``: not known.
-        kv_tokens: the device pool.
-        host_tokens, host_gib: size of the tier.
+    ``model``: folder, shape or served name; ``None``: not known. ``kv_tokens``: the device pool. ``host_tokens, host_gib``: size of the
+    tier.
     """
     if config.profile == "vllm":
         return _vllm(config, model, host_gib)

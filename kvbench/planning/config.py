@@ -7,10 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, POOL_TOKENS, CommonOptions
+from kvbench.config.common import DEFAULT_BLOCK_SIZE, DEFAULT_KV_TOKENS, MODEL, POOL_TOKENS, TIER_GIB, CommonOptions, TierSizes, check_sizes
 from kvbench.config.settings import Auto, BlockTokens, Gibibytes, PoolTokens, Setting, given_or
 from kvbench.config.simulator import SIMULATOR, RateOptions
-from kvbench.config.tiers import TIER_GIB, TierSizes
 from kvbench.config.vllm import VLLM, HeaderOptions
 from kvbench.experiments.cyclic.options import BASIC, DEFAULT_DOCS, DocumentOptions, Documents
 from kvbench.experiments.tiers.options import AnswerOptions
@@ -75,6 +74,12 @@ class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, Head
         """Of ``pool_tokens``, in tokens; ``None``: the plan chooses."""
         return None if self.pool_tokens is None else _range(self.pool_tokens)
 
+    def given_host_tokens(self, bytes_per_token: int) -> int | None:
+        """Size of the cpu tier, in tokens; ``None``: the plan chooses."""
+        if self.host_tokens is not None or self.host_gib == "auto":
+            return self.host_tokens
+        return int(self.host_gib * 2**30) // bytes_per_token
+
     @field_validator("pool_tokens")
     @classmethod
     def _pools_are_a_range(cls, value: str | None) -> str | None:
@@ -84,15 +89,9 @@ class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, Head
 
     @model_validator(mode="after")
     def _sizes_go_together(self) -> Self:
-        if self.from_server is not None or self.profile == "documents":
-            return self
-        if self.trace is not None:
-            return self  # its blocks are as large as the file allows, and what a tier needs of them is checked where there is one
-        block_size, kv_tokens = given_or(self.block_size, DEFAULT_BLOCK_SIZE), given_or(self.kv_tokens, DEFAULT_KV_TOKENS)
-        if self.chunk_tokens % block_size:
-            raise ValueError(f"--chunk-tokens {self.chunk_tokens} is not a multiple of --block-size {block_size}")
-        if kv_tokens < block_size:
-            raise ValueError(f"--kv-tokens {kv_tokens} holds no block of --block-size {block_size}")
+        if self.from_server is not None or self.profile == "documents" or self.trace is not None:
+            return self  # a trace's blocks are as large as the file allows, and what a tier needs of them is checked where there is one
+        check_sizes(self.chunk_tokens, given_or(self.block_size, DEFAULT_BLOCK_SIZE), given_or(self.kv_tokens, DEFAULT_KV_TOKENS))
         return self
 
     def not_applicable(self) -> dict[str, str]:
@@ -120,11 +119,7 @@ class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, Head
 
 
 def _range(text: str) -> tuple[int, int]:
-    """``FROM:TO`` in tokens.
-
-    Raises:
-        ValueError: it is no such range.
-    """
+    """``FROM:TO`` in tokens; ``ValueError``: it is no such range."""
     low, colon, high = text.partition(":")
     if not (colon and low.isdecimal() and high.isdecimal() and 1 <= int(low) < int(high) <= 10**10):
         raise ValueError("FROM:TO in tokens is expected, the smaller one first, as in 10000:60000")

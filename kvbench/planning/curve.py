@@ -23,13 +23,8 @@ def curve(
 ) -> tuple[CurveRow, ...]:
     """A row for each of many pools, evenly spaced, and for those at which something happens.
 
-    Args:
-        pool: the plan's own, in units.
-        host: the tier, in chunks.
-        given: from and to, in tokens; ``None``: from the smallest pool that runs every request to past the one that hits everything.
-
-    Raises:
-        UsageError: no request fits the largest pool asked for.
+    ``pool``: the plan's own, in units. ``host``: the tier, in chunks. ``given``: from and to, in tokens; ``None``: from the smallest pool
+    that runs every request to past the one that hits everything. Raises ``UsageError``: no request fits the largest pool asked for.
     """
     marks = {size for size in (pool, pools.hits_at_all, pools.hits_everything) if size is not None}
     if given is None:

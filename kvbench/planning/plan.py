@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import chain
 from statistics import fmean, median
 
+from kvbench.drawing.numbers import numbered
 from kvbench.planning.advice import Case, advise, why_no_tier
 from kvbench.planning.commands import commands_for
 from kvbench.planning.config import PlanConfig
-from kvbench.planning.curve import curve, curve_pass, times_ms, without_tier
+from kvbench.planning.curve import curve, times_ms, without_tier
 from kvbench.planning.planned_workload import PlannedReading
-from kvbench.planning.result import KV, KVAmount, Plan, PlannedPassRow
-from kvbench.planning.sizes import Hosts, Pools, smallest_hosts, smallest_pools
-from kvbench.planning.subject import Subject, find_subject
+from kvbench.planning.result import KV, Plan, PlannedPassRow
+from kvbench.planning.sizes import Hosts, smallest_hosts, smallest_pools
+from kvbench.planning.subject import Subject
+from kvbench.runners.simulator.simulator import TierTokens
 
 GIB_STEP = 100
 """``--host-gib`` is recommended in hundredths of a GiB."""
@@ -23,16 +24,16 @@ GIB_STEP = 100
 def make_plan(config: PlanConfig) -> Plan:
     """Plan for a workload of documents.
 
-    Raises:
-        UsageError: the model, the documents, the sizes or the run to calibrate with cannot be used.
-        RunFailed: the server does not answer.
+    Raises ``UsageError``: the model, the documents, the sizes or the run to calibrate with cannot be used; ``RunFailed``: the server does
+    not answer.
     """
-    subject = find_subject(config)
+    subject = Subject(config)
     planned, pool, size = subject.planned, subject.pool, subject.size
     pools, hosts = smallest_pools(planned), smallest_hosts(planned, pool)
-    host = _host(subject, hosts)
+    given = config.given_host_tokens(subject.kv.bytes_per_token)
+    host = subject.to_add(hosts) if given is None else given // planned.chunk
     reading = planned.read(pool, host)
-    case = _case(subject, pools, hosts, host, reading)
+    case = Case(subject, pools, hosts, host, reading)
     recommended = case.recommended if why_no_tier(case) is None else None
     host_gib = None if recommended is None else math.ceil(recommended.gib * GIB_STEP) / GIB_STEP
     return Plan(
@@ -54,7 +55,7 @@ def make_plan(config: PlanConfig) -> Plan:
         host_recommended=recommended,
         host_gib=host_gib,
         host=size(host, planned.chunk),
-        rates=subject.used_rates,
+        rates=subject.rates,
         passes=tuple(_pass_rows(subject, reading)),
         curve=curve(planned, pool, pools, host, subject.rates, subject.kv.bytes_per_token, config.pool_range),
         commands=()
@@ -65,61 +66,20 @@ def make_plan(config: PlanConfig) -> Plan:
     )
 
 
-def _host(subject: Subject, hosts: Hosts) -> int:
-    """The tier to predict with, in chunks: the one given, else the one to add."""
-    config, chunk = subject.config, subject.planned.chunk
-    if config.host_tokens is not None:
-        return config.host_tokens // chunk
-    if config.host_gib != "auto":
-        return int(config.host_gib * 2**30) // subject.kv.bytes_per_token // chunk
-    return _to_add(subject, hosts)
-
-
-def _to_add(subject: Subject, hosts: Hosts) -> int:
-    """The tier to add, in chunks: the smallest that hits everything, if that is certain on this profile; else the one that never evicts."""
-    return hosts.hits_everything if subject.planned.watermark == 1 else hosts.keeps_everything
-
-
-def _case(subject: Subject, pools: Pools, hosts: Hosts, host: int, reading: PlannedReading) -> Case:
-    """What the advice is given on."""
-    config, planned, pool, rates = subject.config, subject.planned, subject.pool, subject.rates
-    requests = list(chain.from_iterable(reading.passes))
-    prompt, best = sum(map(sum, requests)), planned.best_hits(pool)
-
-    def chunks(count: int) -> KVAmount:
-        return subject.size(count, planned.chunk)
-
-    return Case(
-        fits=subject.working_set <= pool * planned.unit,
-        unlimited=planned.read(planned.roomy_pool, None).device_hits,
-        pool=reading.device_hits,
-        tier=reading.hits,
-        any_tier=planned.read(pool, hosts.keeps_everything).hits,
-        slower=sum(times_ms(rates, requests) or []) > sum(times_ms(rates, without_tier(requests)) or []),
-        headline=curve_pass(planned, reading, planned.headline, rates),
-        chunk_tokens=planned.chunk,
-        recommended=chunks(_to_add(subject, hosts)),
-        given=None if config.host_tokens is None and config.host_gib == "auto" else chunks(host),
-        larger_pool=None if pools.hits_everything is None else subject.size(pools.hits_everything, planned.unit),
-        lru=reading.device_hits / prompt,
-        best=None if best is None else best / prompt,
-    )
-
-
 def _pass_rows(subject: Subject, reading: PlannedReading) -> Iterator[PlannedPassRow]:
     """A row for each arm and pass."""
     for arm in ("none", "cpu"):
         for item, found in zip(subject.planned.passes, reading.passes, strict=True):
             requests = without_tier(found) if arm == "none" else list(found)
             times, base = times_ms(subject.rates, requests), times_ms(subject.rates, without_tier(found))
-            device, host, computed = (sum(part) for part in zip(*requests, strict=True))
+            tokens = TierTokens.total(requests)
             yield PlannedPassRow(
                 arm=arm,
                 pass_label=item.label,
                 requests=len(requests),
-                device=device,
-                host=None if arm == "none" else host,
-                computed=computed,
+                device=tokens.device,
+                host=None if arm == "none" else tokens.host,
+                computed=tokens.computed,
                 p50_ms=None if times is None else median(times),
                 mean_ms=None if times is None else fmean(times),
                 speedup=median(base) / median(times) if times and base and median(times) > 0 else None,
@@ -133,7 +93,7 @@ def _title(subject: Subject, host: int) -> Iterator[str]:
     yield "plan"
     yield f"profile {config.profile}"
     yield subject.model or f"{subject.kv.bytes_per_token:,} bytes a token"
-    yield f"{len(lengths):,} document{'s' if len(lengths) > 1 else ''} of {span} + {described['question_tokens']:,}"
+    yield f"{numbered(len(lengths), 'document')} of {span} + {described['question_tokens']:,}"
     yield f"pool {pool:,}"
     yield f"cpu tier {host * subject.planned.chunk:,}"
     yield f"working set {subject.working_set / pool:.1f}x"
@@ -143,8 +103,8 @@ def _notes(subject: Subject, hosts: Hosts, reading: PlannedReading) -> Iterator[
     """What the figures mean, where that is not plain."""
     config, kv = subject.config, subject.kv
     yield from kv.notes
-    if subject.used_rates is not None:
-        yield from subject.used_rates.notes
+    if subject.rates is not None:
+        yield from subject.rates.notes
     longest = subject.longest.prompt_tokens + subject.longest.output_tokens
     if kv.max_tokens is not None and longest > kv.max_tokens:
         yield f"a request has {longest:,} tokens, and the model was made for {kv.max_tokens:,}"

@@ -7,7 +7,6 @@ is done once. Pools are counted in units: blocks, or tokens where whole document
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,13 +15,19 @@ from kvbench.experiments.workload import Workload
 from kvbench.models.units import ceil_div
 from kvbench.runners.base import as_source
 from kvbench.runners.profiles import DeviceRules, HostRules, Profile
-from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.policies.registry import make_policy
 from kvbench.runners.simulator.prediction import in_order
 from kvbench.runners.simulator.prefixes import Prefixes
-from kvbench.runners.simulator.simulator import UNKNOWN_OUTPUT, BlockSimulator, CacheSizes, DocumentSimulator, Footprint, TierTokens
-
-IN_ORDER = ("sequential", "repeat")
+from kvbench.runners.simulator.simulator import (
+    BlockSimulator,
+    CacheSizes,
+    DocumentSimulator,
+    Footprint,
+    TierTokens,
+    footprint_of,
+    roomy_host,
+)
+from kvbench.workloads.passes import IN_ORDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +48,26 @@ class PlannedReading:
 
     def device(self, index: int) -> int:
         """Tokens that a pass found on the device."""
-        return sum(tokens.device for tokens in self.passes[index])
+        return TierTokens.total(self.passes[index]).device
 
     @property
     def hits(self) -> int:
         """Tokens that all passes found, in either tier."""
-        return sum(tokens.device + tokens.host for tokens in chain.from_iterable(self.passes))
+        tokens = TierTokens.total(chain.from_iterable(self.passes))
+        return tokens.device + tokens.host
 
     @property
     def device_hits(self) -> int:
         """Tokens that all passes found on the device."""
-        return sum(tokens.device for tokens in chain.from_iterable(self.passes))
+        return TierTokens.total(chain.from_iterable(self.passes)).device
 
 
 class PlannedWorkload(ABC):
     """A workload under a profile.
 
     Attributes:
+        smallest_pool: in which every request can run; ``roomy_pool``: in which nothing is ever evicted.
+        roomy_host: the smallest host tier that keeps everything the workload leaves there and evicts nothing.
         unit: tokens that a pool is counted in.
         chunk: tokens that a host tier is counted in.
         watermark: share of its capacity from which the host tier evicts in the background; 1: only to make room.
@@ -68,6 +76,9 @@ class PlannedWorkload(ABC):
     """
 
     device_policy = host_policy = "lru"
+    smallest_pool: int
+    roomy_pool: int
+    roomy_host: int
 
     def __init__(self, passes: Sequence[PlannedPass], unit: int, chunk: int, watermark: float) -> None:
         self.passes, self.unit, self.chunk, self.watermark = passes, unit, chunk, watermark
@@ -81,26 +92,7 @@ class PlannedWorkload(ABC):
 
     @abstractmethod
     def read(self, pool: int, host: int | None) -> PlannedReading:
-        """Read all passes from cold; ``host`` ``None``: no host tier.
-
-        Raises:
-            UsageError: a request does not fit the pool, or the sizes do not go together.
-        """
-
-    @property
-    @abstractmethod
-    def smallest_pool(self) -> int:
-        """The smallest pool in which every request can run."""
-
-    @property
-    @abstractmethod
-    def roomy_pool(self) -> int:
-        """A pool in which nothing is ever evicted."""
-
-    @property
-    @abstractmethod
-    def roomy_host(self) -> int:
-        """The smallest host tier that keeps everything the workload leaves there and evicts nothing."""
+        """Read all passes from cold; ``host`` ``None``: no tier; ``UsageError``: a request or the sizes do not fit."""
 
     @abstractmethod
     def documents_in(self, pool: int) -> int:
@@ -118,6 +110,9 @@ class BlockWorkload(PlannedWorkload):
         super().__init__(_prepare(workload, block_size, chunk_tokens), block_size, chunk_tokens, host.watermark)
         self._device, self._host = device, host
         self.device_policy, self.host_policy = device.policy, host.policy
+        blocks = [ceil_div(footprint.kv_tokens, block_size) for footprint in self.footprints]
+        self.smallest_pool, self.roomy_pool = max(blocks) + device.reserved_blocks, sum(blocks) + device.reserved_blocks
+        self.roomy_host = roomy_host(self.footprints, host, chunk_tokens)
 
     def read(self, pool: int, host: int | None) -> PlannedReading:
         """See :class:`PlannedWorkload`."""
@@ -125,29 +120,13 @@ class BlockWorkload(PlannedWorkload):
         passes = tuple(tuple(simulator.run(footprint) for _, footprint in item.requests) for item in self.passes)
         return PlannedReading(passes, simulator.exact)
 
-    @property
-    def smallest_pool(self) -> int:
-        """See :class:`PlannedWorkload`."""
-        return max(self._blocks(footprint) for footprint in self.footprints) + self._device.reserved_blocks
-
-    @property
-    def roomy_pool(self) -> int:
-        """See :class:`PlannedWorkload`."""
-        return sum(self._blocks(footprint) for footprint in self.footprints) + self._device.reserved_blocks
-
-    @property
-    def roomy_host(self) -> int:
-        """See :class:`PlannedWorkload`."""
-        stored = set(chain.from_iterable(self._stored(footprint) for footprint in self.footprints))
-        return chunks_to_hold(len(stored), self._host) if stored else 0
-
     def documents_in(self, pool: int) -> int:
         """See :class:`PlannedWorkload`."""
         requests, simulator = self.passes[0].requests, self._cold(pool, None)
         for _, footprint in requests:
             simulator.run(footprint)
         findable = ((document, self._cacheable(footprint)) for document, footprint in requests)
-        return len({document for document, blocks in findable if simulator.held(blocks) == len(blocks)})
+        return len({document for document, blocks in findable if simulator.pool.held(blocks) == len(blocks)})
 
     def best_hits(self, pool: int) -> int:
         """See :class:`PlannedWorkload`. A request leaves more blocks than it could find: its last one, and its output's."""
@@ -164,17 +143,9 @@ class BlockWorkload(PlannedWorkload):
         capacity = CacheSizes(pool * self.unit, self.unit, None if host is None else host * self.chunk, self.chunk)
         return BlockSimulator(self._device, self._host, capacity)
 
-    def _blocks(self, footprint: Footprint) -> int:
-        """That a request takes in the end."""
-        return ceil_div(footprint.kv_tokens, self.unit)
-
     def _cacheable(self, footprint: Footprint) -> Sequence[object]:
         """The blocks of a prompt that can be found."""
         return footprint.blocks[: (footprint.prompt_tokens - int(self._device.computes_last)) // self.unit]
-
-    def _stored(self, footprint: Footprint) -> Sequence[object]:
-        """The chunks that a request leaves in the host tier."""
-        return footprint.chunks[: (footprint.kv_tokens if self._host.stores_output else footprint.prompt_tokens) // self.chunk]
 
 
 class DocumentWorkload(PlannedWorkload):
@@ -183,6 +154,8 @@ class DocumentWorkload(PlannedWorkload):
     def __init__(self, workload: Workload) -> None:
         super().__init__(_prepare(workload, None, None), 1, 1, 1.0)
         self._sizes = {document: footprint.prompt_tokens for item in self.passes for document, footprint in item.requests}
+        self.smallest_pool, self.roomy_pool = max(self._sizes.values()), sum(self._sizes.values())
+        self.roomy_host = self.roomy_pool
 
     def read(self, pool: int, host: int | None) -> PlannedReading:
         """See :class:`PlannedWorkload`."""
@@ -192,21 +165,6 @@ class DocumentWorkload(PlannedWorkload):
             for item in self.passes
         )
         return PlannedReading(passes, simulator.exact)
-
-    @property
-    def smallest_pool(self) -> int:
-        """See :class:`PlannedWorkload`."""
-        return max(self._sizes.values())
-
-    @property
-    def roomy_pool(self) -> int:
-        """See :class:`PlannedWorkload`."""
-        return sum(self._sizes.values())
-
-    @property
-    def roomy_host(self) -> int:
-        """See :class:`PlannedWorkload`."""
-        return sum(self._sizes.values())
 
     def documents_in(self, pool: int) -> int:
         """See :class:`PlannedWorkload`."""
@@ -238,9 +196,6 @@ def _prepare(workload: Workload, block_size: int | None, chunk_tokens: int | Non
         label = plan.name if seen[plan.name] == 1 else f"{plan.name}#{seen[plan.name]}"
         requests = []
         for request in in_order(as_source(workload.requests("plan", 0, plan))):
-            tokens = array("q", request.prompt)
-            tokens.extend([UNKNOWN_OUTPUT] * (request.output_tokens - 1))
-            found = [() if units is None else units.of(tokens) for units in (blocks, chunks)]
-            requests.append((request.key.doc_id, Footprint(len(request.prompt), len(tokens), *found)))
+            requests.append((request.key.doc_id, footprint_of(request.prompt, request.output_tokens, blocks, chunks)))
         passes.append(PlannedPass(plan.name, label, tuple(requests)))
     return passes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kvbench.runs.rates import Rates
+
 FORMAT = "kvbench.plan/1"
 
 
@@ -67,17 +69,13 @@ class KV:
 
 
 @dataclass(frozen=True, slots=True)
-class UsedRates:
-    """What turns tokens into times (tokens/s, ms), and the run they were fitted to with the fit's relative errors."""
+class UsedRates(Rates):
+    """Those of a plan, and the run they were fitted to with the fit's relative errors; ``notes``: why they may not be its own."""
 
-    prefill: float
-    restore: float
-    overhead_ms: float
-    fitted_to: str | None
-    median_error: float | None
-    worst_error: float | None
-    notes: tuple[str, ...]
-    """Why they may not be this plan's."""
+    fitted_to: str | None = None
+    median_error: float | None = None
+    worst_error: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,7 @@ class ServerFacts:
     blocks: int
 
     def model(self) -> str:
-        """The served model, where this machine has its configuration.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """The served model, where this machine has its configuration; ``UsageError``: it does not."""
         for name in (self.root, self.server.model):
             if name is not None and (name in SHAPES or Path(name).is_dir()):
                 return name
@@ -40,14 +36,11 @@ class ServerFacts:
 def ask_server(url: str, headers: Sequence[str] = (), api_key_env: str | None = None) -> ServerFacts:
     """Read a server's capacity from ``/metrics``, its model from ``/v1/models`` and its version.
 
-    Args:
-        url: its address, perhaps with a login.
-        headers: sent with every request, ``NAME:VALUE`` each.
-        api_key_env: the environment variable that holds its key.
+    ``url``: its address, perhaps with a login. ``headers``: sent with every request, ``NAME:VALUE`` each. ``api_key_env``: the environment
+    variable that holds its key.
 
-    Raises:
-        UsageError: it is no address, a header cannot be sent, or the variable holds no key.
-        RunFailed: nobody answers, or not as vLLM does.
+    Raises ``UsageError``: it is no address, a header cannot be sent, or the variable holds no key; ``RunFailed``: nobody answers, or not as
+    vLLM does.
     """
     from kvbench.runners.http.address import Address, authorised, request_headers, split_login
     from kvbench.runners.http.admin_api import open_client

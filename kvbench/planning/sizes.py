@@ -15,8 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvbench.planning.inclusion import check_search
+from kvbench.errors import UsageError
 from kvbench.planning.planned_workload import PlannedWorkload
+from kvbench.runners.simulator.policies.registry import find_policy
+
+INSTEAD = "use policy lru, or simulate each size by itself (--runner simulator)"
+"""What to do where a plan does not hold under an eviction policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,8 @@ def smallest(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def smallest_pools(planned: PlannedWorkload) -> Pools:
-    """The smallest pools in which the headline pass hits at all, and in which it hits everything that is read again.
-
-    Raises:
-        UsageError: the pool's policy lacks the inclusion property.
-    """
-    check_search("device pool", planned.device_policy)
+    """In which the headline pass hits at all, and all that is read again; ``UsageError``: the policy lacks the inclusion property."""
+    _check_inclusion("device pool", planned.device_policy)
     index, low, high = planned.headline, planned.smallest_pool, planned.roomy_pool
     most = planned.read(high, None).device(index)
     if not most:
@@ -64,13 +64,18 @@ def smallest_pools(planned: PlannedWorkload) -> Pools:
 
 
 def smallest_hosts(planned: PlannedWorkload, pool: int) -> Hosts:
-    """The smallest host tiers beside a pool, over all passes.
-
-    Raises:
-        UsageError: the tier's policy lacks the inclusion property.
-    """
-    check_search("host tier", planned.host_policy)
+    """The smallest host tiers beside a pool, over all passes; ``UsageError``: the tier's policy lacks the inclusion property."""
+    _check_inclusion("host tier", planned.host_policy)
     roomy = planned.roomy_host
     most = planned.read(pool, roomy).hits
     found = smallest(0, roomy, lambda host: planned.read(pool, host).hits == most)
     return Hosts(found, planned.read(pool, found).exact, roomy)
+
+
+def _check_inclusion(tier: str, policy: str) -> None:
+    """A search by halves needs hits that never fall as the tier grows; ``UsageError``: the policy does not promise them."""
+    if not find_policy(policy).has_inclusion:
+        raise UsageError(
+            f"the {tier} evicts by {policy}, under which a larger one may hit less (no inclusion property), so its smallest size cannot be "
+            f"searched for; {INSTEAD}"
+        )

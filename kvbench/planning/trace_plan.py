@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,19 @@ from kvbench.config.common import DEFAULT_BLOCK_SIZE
 from kvbench.config.settings import given_or
 from kvbench.errors import UsageError
 from kvbench.models.kv_size import kv_size
+from kvbench.models.units import ceil_div
 from kvbench.planning.config import PlanConfig
-from kvbench.planning.inclusion import check_stack_distances
-from kvbench.planning.trace_accesses import block_trace
-from kvbench.planning.trace_tiers import AtPool, read_tiers
+from kvbench.planning.sizes import INSTEAD
+from kvbench.planning.trace_accesses import block_trace, footprints
 from kvbench.planning.windows import ReuseTimes, Window
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.block_trace import Integers
 from kvbench.runners.simulator.replay import most_hits
+from kvbench.runners.simulator.simulator import BlockSimulator, CacheSizes, Footprint, TierTokens, roomy_host
 from kvbench.runners.simulator.stack_distance import HitCurve, curve_of, smallest_capacities
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import UNKNOWN, Trace, load_trace
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.trace import UNKNOWN, Trace, load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 
 FORMAT = "kvbench.trace-plan/1"
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
@@ -41,6 +44,33 @@ class Pool:
     gib: float
     hit_rate: float
     share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Prompt tokens of all requests by tier. ``host_tokens`` ``None``: no host tier.
+
+    ``exact``: certain for requests sent one at a time; else it hangs on when a background job evicts.
+    """
+
+    name: str
+    host_tokens: int | None
+    prompt: int
+    device: int
+    host: int
+    computed: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AtPool:
+    """What one pool gives. ``too_large``: requests that do not fit it, which a server refuses; the arms leave them out."""
+
+    device_tokens: int
+    block_size: int
+    chunk_tokens: int
+    too_large: int
+    arms: tuple[Arm, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +111,7 @@ class TracePlan:
 
 
 def plan_trace(config: PlanConfig) -> TracePlan:
-    """The plan for ``--trace``.
-
-    Raises:
-        UsageError: the trace or the model cannot be used, or the sizes do not go together.
-    """
+    """The plan for ``--trace``; ``UsageError``: the trace or the model cannot be used, or the sizes do not go together."""
     trace = _load(config)
     outputs = [max(config.answer_tokens if config.overrides_output or said == UNKNOWN else said, 1) for said in trace.output_tokens]
     longest = max(map(sum, zip(trace.prompt_tokens, outputs, strict=True)))
@@ -128,6 +154,42 @@ def plan_trace(config: PlanConfig) -> TracePlan:
     )
 
 
+def read_tiers(config: PlanConfig, trace: Trace, outputs: list[int], bytes_per_token: int) -> tuple[AtPool, list[TierTokens | None]]:
+    """The arms ``none`` and ``cpu`` at ``--kv-tokens``, and of each request its tokens on ``cpu`` (``None``: it does not fit).
+
+    Blocks are the largest that make up both the trace's and the tier's chunks, unless the user says otherwise: smaller ones change only
+    how much of the pool a block that is not full takes. ``outputs``: tokens of each answer.
+
+    Raises ``UsageError``: the sizes do not go together, or no request fits.
+    """
+    device, host = PROFILES[config.profile].device, PROFILES[config.profile].host
+    assert device is not None
+    assert host is not None
+    assert config.kv_tokens != "auto"
+    chunk = config.chunk_tokens
+    size = given_or(config.block_size, gcd(chunk, trace.block_tokens) if trace.block_tokens else DEFAULT_BLOCK_SIZE)
+    if chunk % size:
+        raise UsageError(f"--chunk-tokens {chunk} is not a multiple of --block-size {size}")
+    blocks = (ceil_div(prompt + output - 1, size) for prompt, output in zip(trace.prompt_tokens, outputs, strict=True))
+    fits = [count <= config.kv_tokens // size - device.reserved_blocks for count in blocks]
+    if not any(fits):
+        raise UsageError(f"--kv-tokens {config.kv_tokens:,} holds no request of the trace; raise it")
+
+    def prints() -> Iterator[Footprint | None]:
+        return (item if fit else None for item, fit in zip(footprints(trace, outputs, size, chunk), fits, strict=True))
+
+    host_tokens = config.given_host_tokens(bytes_per_token)
+    if host_tokens is None:
+        host_tokens = roomy_host(filter(None, prints()), host, chunk) * chunk
+    arms = []
+    for name, tier in (("none", None), ("cpu", host_tokens)):
+        simulator = BlockSimulator(device, host, CacheSizes(config.kv_tokens, size, tier, chunk))
+        read = [None if item is None else simulator.run(item) for item in prints()]
+        tokens = TierTokens.total(item for item in read if item is not None)
+        arms.append(Arm(name, tier, sum(tokens), *tokens, simulator.exact))
+    return AtPool(config.kv_tokens, size, chunk, fits.count(False), tuple(arms)), read
+
+
 def _load(config: PlanConfig) -> Trace:
     """The trace, and whether the options go with it."""
     assert config.trace is not None
@@ -135,11 +197,21 @@ def _load(config: PlanConfig) -> Trace:
         raise UsageError("--profile documents keeps whole documents, and a trace is of blocks; use vllm or engine")
     device = PROFILES[config.profile].device
     assert device is not None
-    check_stack_distances(config.profile, device.policy)
+    if device.policy != "lru":
+        raise UsageError(
+            f"profile {config.profile} evicts by {device.policy}, and a trace's hits at all pool sizes are counted by stack distances, "
+            f"which are lru's; {INSTEAD}"
+        )
     if config.kv_tokens == "auto" and (config.host_tokens is not None or config.host_gib != "auto"):
         raise UsageError("a host tier needs --kv-tokens, the pool beside which it is")
     text = PromptText(Path(config.model) / "tokenizer.json", "--trace with text")
-    trace = load_trace(TraceFile(config.trace, text, config.trace_block_size), config.limit, config.max_prompt_tokens)
+    file = TraceFile(config.trace, text, config.trace_block_size, time_unit=config.trace_time_unit)
+    if not file.reader.says_prefixes:
+        raise UsageError(
+            f"--trace {config.trace}: it says no prefixes ({file.reader.about} form has times and lengths), so nothing can be planned; "
+            "kvbench run fragmentation --lengths reads its lengths, kvbench run trace replays its times with prompts that share nothing"
+        )
+    trace = load_trace(file, config.limit, config.max_prompt_tokens)
     if config.window is not None and trace.times_s is None:
         raise UsageError(f"--window: {config.trace} has no timestamps")
     return trace

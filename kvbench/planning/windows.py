@@ -59,13 +59,6 @@ class ReuseTimes:
         for first, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(number)], strict=True):
             low, high = np.searchsorted(self._request, [first, end]).tolist()
             again, within = int(self._hit[low:high].sum()), int(same[low:high].sum())
-            start = float(number[first] * seconds)
-            yield Window(start, end - first, high - low, within, again - within, *_tier_sums(tokens, first, end))
-
-
-def _tier_sums(tokens: Sequence[TierTokens | None] | None, first: int, end: int) -> tuple[int | None, int | None, int | None]:
-    if tokens is None:
-        return None, None, None
-    known = [item for item in tokens[first:end] if item is not None]
-    device, host = sum(item.device for item in known), sum(item.host for item in known)
-    return device + host + sum(item.computed for item in known), device, host
+            found = None if tokens is None else TierTokens.total(item for item in tokens[first:end] if item is not None)
+            sums = (None, None, None) if found is None else (sum(found), found.device, found.host)
+            yield Window(float(number[first] * seconds), end - first, high - low, within, again - within, *sums)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.drawing.numbers import milliseconds, times
 from kvbench.drawing.plots import ARMS, THEME, WIDTH, Plot, drawn, printable, theme
+from kvbench.reports.load_plot import joint_load_plot
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
 from kvbench.summary.side_by_side import INVALID, MARKS, UNSTEADY, SideBySide
 
@@ -84,7 +85,7 @@ def curve(side: SideBySide) -> tuple[Plot, ...]:
     named = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     title, description = f"{named} by {side.heading}", _in_words(panels[0], lines, axis)
     with theme():
-        return (drawn("curve", title, description, _figure(panels, lines, axis, side.heading)),)
+        return (drawn("curve", title, description, _figure(panels, lines, axis, side.heading)), *joint_load_plot(side))
 
 
 def axis_of(side: SideBySide) -> Axis:

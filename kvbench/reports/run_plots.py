@@ -14,6 +14,7 @@ from kvbench.analysis.run_view import RunView
 from kvbench.analysis.timeline import GAP
 from kvbench.drawing.numbers import milliseconds
 from kvbench.drawing.plots import ARMS, BLUE, GREY, THEME, WIDTH, Plot, drawn, printable, theme
+from kvbench.reports.load_plot import load_plot
 from kvbench.reports.timeline import timeline_description, timeline_figure, timeline_title
 from kvbench.summary.summary import Summary
 
@@ -57,6 +58,7 @@ def _plots(summary: Summary, points: Points) -> Iterator[Plot]:
         )
     if counted := [row for row in summary.passes if None not in (row.device, row.computed, row.host if row.tier else 0)]:
         yield drawn("tokens", "Prompt tokens by tier", _of_tokens(counted), _tokens_figure(counted))
+    yield from load_plot(summary)
     if points.sources:
         yield drawn("sources", f"{ttft} by source", _of_sources(points), _sources_figure(points, arms))
     if points.stalls:

@@ -79,6 +79,7 @@ def sections(summary: Summary, style: Style) -> Iterator[Section]:
     times = "predicted TTFT in ms" if summary.simulated else "TTFT in ms"
     by_pass = tables.by_pass(summary, style) if summary.passes else ""
     yield Section(Kind.TITLE, lines=summary.title, table=by_pass, page_heading=f"By pass ({times}; tokens of one repeat)")
+    yield from tables_of(tables.load_tables(summary, style))
     yield from tables_of(summary.reading.tables(summary.rows, style))
     tiers = bool(summary.passes)
     if summary.scheduled:

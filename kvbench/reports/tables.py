@@ -28,22 +28,47 @@ _NOISE = 3.5
 _TIERS = ["device", "host", "computed"]
 
 
+Column = tuple[float, str, list[Cell]]
+"""Its place from the left, its head, and a cell for each pass."""
+
+
 def by_pass(summary: Summary, style: Style) -> str:
-    """The main table: a row an arm and pass, its metrics (:mod:`kvbench.metrics`); with repeats, how much each differs from itself."""
+    """The main table: a row an arm and pass; with repeats, how much each differs from itself."""
     rows = summary.passes
-    columns: list[tuple[float, str, list[Cell]]] = [
-        (metric.column, metric.header.replace("{baseline}", str(summary.baseline)), [_metric(metric, row) for row in rows])
-        for metric in metrics().values()
-        if metric.column is not None and not (metric.hidden_at_0 and not any(map(metric.of_row, rows)))
-    ]
+    own: list[Column] = [(-1, "n", [row.ttft_ms.n or row.answered for row in rows])]
     if any(row.noise is not None for row in rows):
-        columns.append((_NOISE, "noise", [per_cent(row.noise) for row in rows]))
-    columns.sort(key=itemgetter(0))
-    lines = [
-        [row.arm, row.pass_label, row.ttft_ms.n or row.answered, *(cells[place] for _, _, cells in columns)]
-        for place, row in enumerate(rows)
-    ]
-    return table(["arm", "pass", "n", *(header for _, header, _ in columns)], 2, lines, style)
+        own.append((_NOISE, "noise", [per_cent(row.noise) for row in rows]))
+    return _pass_table(summary, [*own, *_metric_columns(summary, "pass")], style)
+
+
+def load_tables(summary: Summary, style: Style) -> Iterator[tuple[str, str]]:
+    """Headings and tables of what load gave: rates and medians, and the tails of latencies with samples enough for them."""
+    if summary.shows_load:
+        by_load, by_tail = (_pass_table(summary, list(_metric_columns(summary, name)), style) for name in ("load", "tail"))
+        yield "Load (a second of pass time; TPOT, ITL and E2EL: p50 in ms)", by_load
+        if by_tail:
+            yield "Tail latency (ms; where there are samples enough)", by_tail
+    missed = [(row, name, met) for row in summary.passes for name, met in (row.slo_percentiles or {}).items()]
+    if missed:
+        lines = [[row.arm, row.pass_label, name, {True: "met", False: "missed", None: UNKNOWN}[met]] for row, name, met in missed]
+        yield "Objectives at a percentile (--slo)", table(["arm", "pass", "limit", "result"], 3, lines, style)
+
+
+def _pass_table(summary: Summary, columns: Sequence[Column], style: Style) -> str:
+    """A row an arm and pass, with these columns; empty without one."""
+    shown = sorted(columns, key=itemgetter(0))
+    lines = [[row.arm, row.pass_label, *(cells[place] for _, _, cells in shown)] for place, row in enumerate(summary.passes)]
+    return table(["arm", "pass", *(header for _, header, _ in shown)], 2, lines, style) if shown else ""
+
+
+def _metric_columns(summary: Summary, name: str) -> Iterator[Column]:
+    """The metrics (:mod:`kvbench.metrics`) of a table."""
+    for metric in metrics().values():
+        values = [metric.of_row(row) for row in summary.passes]
+        hidden = (metric.hidden_at_0 and not any(values)) or (metric.hidden_unknown and not any(value is not None for value in values))
+        if metric.table == name and metric.column is not None and not hidden:
+            header = metric.header.replace("{baseline}", str(summary.baseline))
+            yield metric.column, header, [_metric(metric, row) for row in summary.passes]
 
 
 def _metric(metric: Metric, row: PassRow) -> Cell:

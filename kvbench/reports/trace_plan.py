@@ -7,8 +7,7 @@ from functools import partial
 
 from kvbench.drawing.layout import MARKDOWN, NO_TIER, TERMINAL, UNKNOWN, Cell, Style, escaped, table, with_rest, wrapped
 from kvbench.drawing.numbers import per_cent
-from kvbench.planning.trace_plan import Pool, TracePlan
-from kvbench.planning.trace_tiers import Arm, AtPool
+from kvbench.planning.trace_plan import Arm, AtPool, Pool, TracePlan
 from kvbench.planning.windows import Window
 
 SHOWN_WINDOWS = 48

@@ -56,8 +56,7 @@ class RequestSource(Protocol):
     def after(self, request: Request, answer: Sequence[int] | None) -> Sequence[FollowUp]:
         """The requests that come after this one, which has ended; none after most.
 
-        Args:
-            answer: its output's token ids, of several answers the first one's. ``None``: it failed, or they are not known.
+        ``answer``: its output's token ids, of several answers the first one's. ``None``: it failed, or they are not known.
         """
 
 
@@ -159,30 +158,12 @@ class ArmSetup:
         return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) != getattr(plain, item.name)}
 
 
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """What one arm and repeat starts from. ``folder``: where logs go."""
-
-    setup: ArmSetup
-    repeat: int
-    folder: Path
-
-    @property
-    def arm(self) -> str:
-        """Its name."""
-        return self.setup.name
-
-    @property
-    def host_tokens(self) -> int | None:
-        """Size of its host tier; ``None``: there is none."""
-        return self.setup.host_tokens
-
-
 class Runner(Protocol):
     """Executes requests on one arm, from a cold cache until it is closed."""
 
     def describe(self) -> dict[str, Any]:
         """What the manifest says of this arm beside its name: ``command``, the servers' command lines; ``None`` where there are none."""
+        return {"command": None}
 
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Run all requests that the source gives, sent in order at the pace; call ``on_end`` once for each answer as it ends.
@@ -195,6 +176,7 @@ class Runner(Protocol):
 
     def take_events(self) -> list[dict[str, object]]:
         """The events since the last call, oldest first; forgets them. Empty where the runner has none."""
+        return []
 
     def close(self) -> None:
         """Release the cache's memory, or the server. Safe to call twice."""
@@ -203,29 +185,22 @@ class Runner(Protocol):
 class Backend(Protocol):
     """What arms are started on: a loaded model, or the means to start servers of one."""
 
-    @property
-    def nonce(self) -> str | None:
-        """Makes the workload's tokens new to servers that were there before; ``None`` where every arm starts cold."""
+    nonce: str | None
+    """Makes the workload's tokens new to servers that were there before; ``None`` where every arm starts cold."""
+    tokenizer: Path
+    """Where the model's ``tokenizer.json`` is, if it has one."""
+    capacity: DeviceCapacity
+    """The device pool of every arm."""
+    chunk_tokens: int
+    """What a host tier stores and evicts at once."""
 
     @property
     def vocab(self) -> int:
         """Token ids are below this."""
 
     @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-
-    @property
     def bytes_per_token(self) -> int | None:
         """KV bytes a token takes; ``None`` where that is not known."""
-
-    @property
-    def capacity(self) -> DeviceCapacity:
-        """The device pool of every arm."""
-
-    @property
-    def chunk_tokens(self) -> int:
-        """What a host tier stores and evicts at once."""
 
     def profile(self, arm: str) -> str | None:
         """Name of the cache semantics of an arm; ``None`` where none is known, and nothing of it can be predicted."""
@@ -245,7 +220,7 @@ class Backend(Protocol):
     def warm_up(self, prompt_tokens: int) -> None:
         """Make first use of kernels and memory, with tokens outside the workload and a cache that is thrown away."""
 
-    def start(self, arm: ColdStart, clock: Clock) -> Runner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> Runner:
         """A cold runner."""
 
     def close(self) -> None:

@@ -69,7 +69,6 @@ class Profile:
     """One engine version. ``device`` and ``host`` are ``None`` where whole documents, and not blocks, are kept (LRU, by tokens)."""
 
     name: str
-    describes: str
     device: DeviceRules | None
     host: HostRules | None
 
@@ -81,7 +80,6 @@ class Profile:
 
 ENGINE = Profile(
     name="engine",
-    describes="kvbench's own engine",
     device=DeviceRules(reserved_blocks=0, blanks_first=True, tail_first=True, keeps_duplicates=False, computes_last=True),
     host=HostRules(
         chunk_tokens=256,
@@ -96,7 +94,6 @@ ENGINE = Profile(
 
 VLLM = Profile(
     name="vllm",
-    describes="vLLM 0.32 with LMCache 0.5, multi-process mode",
     device=DeviceRules(reserved_blocks=1, blanks_first=True, tail_first=True, keeps_duplicates=True, computes_last=True),
     host=HostRules(
         chunk_tokens=256,
@@ -109,7 +106,8 @@ VLLM = Profile(
     ),
 )
 
-DOCUMENTS = Profile(name="documents", describes="the published measurement's own model: whole documents, by tokens", device=None, host=None)
+DOCUMENTS = Profile(name="documents", device=None, host=None)
+"""The published measurement's own model: whole documents, by tokens."""
 
 PROFILES = MappingProxyType({profile.name: profile for profile in (ENGINE, VLLM, DOCUMENTS)})
 """Every profile by its name."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbench.config.engine import EngineOptions
 from kvbench.config.run import RunConfig
 from kvbench.config.simulator import SimulatorOptions
 from kvbench.config.vllm import VllmOptions
-from kvbench.runners.base import Backend
+
+if TYPE_CHECKING:
+    from kvbench.runners.base import Backend
 
 Note = Callable[[str], None]
 

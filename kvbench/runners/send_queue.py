@@ -45,9 +45,8 @@ class SendQueue:
     def ended(self, request: Request, answer: Sequence[int] | None, end_s: float) -> Sequence[FollowUp]:
         """One that was given out has ended; takes in and returns those that come after it.
 
-        Args:
-            answer: as :meth:`~kvbench.runners.base.RequestSource.after` has it.
-            end_s: when its last token was there, from which pauses count.
+        ``answer``: as :meth:`~kvbench.runners.base.RequestSource.after` has it. ``end_s``: when its last token was there, from which pauses
+        count.
         """
         if isinstance(self._pace, ClosedLoop) and self.in_flight == self._pace.concurrency:
             self._room_since = self._clock()

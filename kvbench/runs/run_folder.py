@@ -129,6 +129,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: not a run folder (no manifest.json); `kvbench run --out DIR` makes one") from None
+    except NotADirectoryError:
+        raise UsageError(f"{path}: a file, and not a run folder; if it is a log, `kvbench report --csv {path}` shows it") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{manifest_path}: cannot be read ({error})") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:

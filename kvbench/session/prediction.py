@@ -6,7 +6,7 @@ from typing import Any
 
 from kvbench.config.run import RunConfig
 from kvbench.experiments.registry import experiments
-from kvbench.runners.base import Backend, ClosedLoop, ColdStart, Pace, Request, RequestSource
+from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import CacheSizes
@@ -18,9 +18,9 @@ HALF = ("bfloat16", "float16")
 class PassPredictor:
     """Predicts the passes of one arm and repeat in their order, from cold caches, as its runner starts."""
 
-    def __init__(self, config: RunConfig, backend: Backend, arm: ColdStart) -> None:
-        profile, pool = backend.profile(arm.arm), backend.capacity
-        size_unknown = arm.setup.tier != "none" and arm.host_tokens is None
+    def __init__(self, config: RunConfig, backend: Backend, arm: ArmSetup) -> None:
+        profile, pool = backend.profile(arm.name), backend.capacity
+        size_unknown = arm.tier != "none" and arm.host_tokens is None
         self._predictor: Predictor | None = None
         self._certain, self._in_half = True, False
         self._rounded: int | None = None
@@ -28,7 +28,7 @@ class PassPredictor:
         predicted = experiments()[config.experiment].predicted and not config.simulated  # a simulated run is a prediction itself
         if profile is not None and not size_unknown and predicted:
             capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, backend.chunk_tokens)
-            rules = PROFILES[profile].under(arm.setup.device_policy, arm.setup.host_policy)
+            rules = PROFILES[profile].under(arm.device_policy, arm.host_policy)
             self._predictor, device = Predictor(rules, capacity), rules.device
             # The simulator takes equal prompts to have equal answers. It matters where a block that is there already is not kept, and where
             # an answer is a part of a later prompt.

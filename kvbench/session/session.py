@@ -15,7 +15,7 @@ from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
 from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.registry import experiments
 from kvbench.experiments.workload import Workload
-from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, ColdStart, OpenLoop, Pace, RequestSource, Runner, as_source
+from kvbench.runners.base import ArmSetup, Backend, Clock, ClosedLoop, OpenLoop, Pace, RequestSource, Runner, as_source
 from kvbench.runners.registry import RUNNERS
 from kvbench.runs.records import PassRecord, RequestRecord
 from kvbench.runs.run_folder import RunFolder, control_folder, read_manifest, read_run, set_status
@@ -120,9 +120,8 @@ def _measure(
         if backend.nonce is not None and repeat > 0:  # the servers know the documents of the repeat before
             workload = _make_workload(config, backend, repeat)
         for arm in rotated(arms, repeat):
-            start = ColdStart(arm, repeat, folder.path)
-            predictor = PassPredictor(config, backend, start)
-            runner = backend.start(start, clock)
+            predictor = PassPredictor(config, backend, arm)
+            runner = backend.start(arm, repeat, clock)
             try:
                 folder.describe_arm(arm.name, runner.describe())
                 for pass_ in workload.passes:

@@ -11,6 +11,7 @@ from typing import Any
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Rows
 from kvbench.comparison.identity import machine, software
+from kvbench.config.slo import Slo
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.readings import ExperimentView, readings, row_keys
 from kvbench.runs.run_folder import read_run
@@ -134,7 +135,7 @@ class _Source:
     missing: str | None
 
 
-def side_by_side(paths: Sequence[Path], per_document: bool = False, per_repeat: bool = False) -> SideBySide:
+def side_by_side(paths: Sequence[Path], per_document: bool = False, per_repeat: bool = False, slo: Slo | None = None) -> SideBySide:
     """The runs of these folders; that of a sweep stands for its points.
 
     Raises:
@@ -146,7 +147,7 @@ def side_by_side(paths: Sequence[Path], per_document: bool = False, per_repeat: 
         sweep = read_sweep(path) if is_sweep(path) else None
         places += [(path, None)] if sweep is None else [(path / point.folder, point) for point in sweep.points]
         key = sweep.key if sweep is not None and len(paths) == 1 else None
-    sources = [_source(*place, per_document, per_repeat) for place in places]
+    sources = [_source(*place, per_document, per_repeat, slo) for place in places]
     differing = {name: values for name, *values in differing_options([source.config for source in sources])}
     if key is None and len(differing) == 1:
         (key,) = differing
@@ -159,13 +160,13 @@ def side_by_side(paths: Sequence[Path], per_document: bool = False, per_repeat: 
     return SideBySide(key, runs, tuple(_notes([source.manifest for source in sources if source.manifest is not None])))
 
 
-def _source(path: Path, point: Point | None, per_document: bool, per_repeat: bool) -> _Source:
+def _source(path: Path, point: Point | None, per_document: bool, per_repeat: bool, slo: Slo | None) -> _Source:
     """A run folder; for a point of a sweep, also one that is not there yet."""
     if point is not None and not (path / "manifest.json").exists():
         return _Source(path, point.config, None, None, point.error or "not measured yet")
     run = read_run(path)
     config = RunInfo(run.manifest).config if point is None else point.config
-    view = ExperimentView(run)
+    view = ExperimentView(run, slo)
     missing = (point.error if point is not None else None) or next(unfinished(view), None)
     return _Source(path, config, run.manifest, summary_of(view, per_document, per_repeat), missing)
 

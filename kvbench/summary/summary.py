@@ -15,6 +15,7 @@ from kvbench.analysis.run_info import LOG
 from kvbench.analysis.run_view import Rows, RunView
 from kvbench.analysis.speedup import FirstRead, first_read
 from kvbench.analysis.stalls import Stalls, stalls_of
+from kvbench.config.slo import Slo
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.readings import ExperimentView, row_keys
 from kvbench.metrics.registry import of_pass as added_metrics
@@ -62,6 +63,7 @@ class Summary:
     link: str | None = None
     rows: Rows = field(default_factory=dict)
     reading: Reading = field(default_factory=Reading)
+    shows_load: bool = False
 
     @property
     def source(self) -> str:
@@ -70,9 +72,8 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain objects, with its format and version; the names of the fields are the keys, and those of the rows."""
-        values = {
-            item.name: _plain(getattr(self, item.name)) for item in fields(self) if item.name not in ("link", "rows", "reading", "unsteady")
-        }
+        apart = ("link", "rows", "reading", "shows_load", "unsteady")
+        values = {item.name: _plain(getattr(self, item.name)) for item in fields(self) if item.name not in apart}
         for row in values["passes"]:
             if row["metrics"] is None:
                 del row["metrics"]
@@ -80,9 +81,9 @@ class Summary:
         return {"format": FORMAT, **values, "title": " | ".join(self.title), **rows, "link": self.link}
 
 
-def summarise(run: Run, per_document: bool = False, per_repeat: bool = False) -> Summary:
+def summarise(run: Run, per_document: bool = False, per_repeat: bool = False, slo: Slo | None = None) -> Summary:
     """The summary of a run, finished or not; ``per_document`` adds a row for each request of a pass, ``per_repeat`` for each repeat."""
-    return summary_of(ExperimentView(run), per_document, per_repeat)
+    return summary_of(ExperimentView(run, slo), per_document, per_repeat)
 
 
 def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: bool = False) -> Summary:
@@ -124,6 +125,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
         link=info.link,
         rows={**dict.fromkeys(row_keys(), ()), **view.rows},
         reading=reading,
+        shows_load=measures and (info.concurrency != 1 or any(row.tpot_ms.n for row in passes)),
     )
 
 

@@ -18,11 +18,7 @@ Tell = Callable[[str], None]
 
 
 def run_points(planned: Planned, folder: SweepFolder, measure: Measure, tell: Tell) -> None:
-    """Measure each point that is left. One that could not be done is noted in the folder, and the others still run.
-
-    Raises:
-        Interrupted: the user stopped it; says how it goes on.
-    """
+    """Measure each point left; one that could not be done is noted in the folder. ``Interrupted``: the user stopped it; how it goes on."""
     for point, config in left_to_do(planned, folder, tell):
         tell(f"{name_of(folder, point)} ...")
         try:

@@ -33,9 +33,8 @@ def plan_sweep(file: Path | None, given: Mapping[str, Any], words: Sequence[str]
     Values are separated by commas; by semicolons where the option itself takes commas, or where a semicolon is there. Each is read as
     the option itself is.
 
-    Raises:
-        UsageError: more than one sweep, no such option, one that is given too, a value twice, fewer than two; or as
-            :func:`kvbench.experiments.composed.load_config` for any value.
+    Raises ``UsageError``: more than one sweep, no such option, one that is given too, a value twice, fewer than two; or as
+    :func:`kvbench.experiments.composed.load_config` for any value.
     """
     if len(words) > 1:
         raise UsageError(

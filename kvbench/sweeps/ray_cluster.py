@@ -15,13 +15,14 @@ import tarfile
 import tempfile
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvbench.config.run import RunConfig
+from kvbench.drawing.numbers import numbered
 from kvbench.errors import Interrupted, KvbenchError, RunFailed, UsageError
 from kvbench.runs.sweep_folder import Point, SweepFolder
 from kvbench.runs.version import __version__
@@ -84,21 +85,18 @@ class _Task:
 def run_points(planned: Planned, folder: SweepFolder, measure: Measure, tell: Tell, address: str) -> None:
     """Measure each point that is left, as many at once as the cluster has places. One whose worker is lost is run again.
 
-    Args:
-        measure: is sent to the workers, so it can be pickled, and imports what it needs there.
-        address: of an existing cluster, as Ray writes it (``HOST:PORT``, ``ray://HOST:PORT``, ``auto``); ``local``: start one here.
+    ``measure``: is sent to the workers, so it can be pickled, and imports what it needs there. ``address``: of an existing cluster, as Ray
+    writes it (``HOST:PORT``, ``ray://HOST:PORT``, ``auto``); ``local``: start one here.
 
-    Raises:
-        Interrupted: the user stopped it.
-        RunFailed: Ray is not installed, or no cluster answers.
-        UsageError: a node has another version of kvbench, or none.
+    Raises ``Interrupted``: the user stopped it; ``RunFailed``: Ray is not installed, or no cluster answers; ``UsageError``: a node has
+    another version of kvbench, or none.
     """
     waiting = deque(_Task(point, config) for point, config in left_to_do(planned, folder, tell))
     if not waiting:
         return
     with _cluster(address) as ray:
         nodes = _checked_nodes(ray)
-        tell(f"Ray: {_places(ray, nodes)}")
+        tell(f"Ray: {numbered(gpus, 'GPU') if (gpus := _gpus(ray)) else numbered(len(nodes), 'node')}, a point on each")
         running: dict[Any, _Task] = {}
         try:
             _work(ray, nodes, waiting, running, folder, measure, tell)
@@ -125,8 +123,8 @@ def _work(
         try:
             sent: Sent = ray.get(done)
         except ray.exceptions.RayError as error:
-            if _node_is_gone(ray, task, error):
-                nodes.pop(str(task.node), None)
+            if task.node is not None and isinstance(error, (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError)):
+                nodes.pop(task.node, None)  # Ray goes on to list it for a while
             elif not isinstance(error, (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError)):
                 task.attempt = ATTEMPTS  # it would come again
             if task.attempt < ATTEMPTS:
@@ -137,11 +135,6 @@ def _work(
             sent = Sent(None, f"Ray: {_first_line(error)}")
         _gather(task.point, sent, folder)
         tell(f"{name_of(folder, task.point)}: {sent.error or 'done'}")
-
-
-def _node_is_gone(ray: Any, task: _Task, error: Exception) -> bool:
-    """Ray goes on to list a node for a while after it is gone."""
-    return task.node is not None and isinstance(error, (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError))
 
 
 def _free(ray: Any, nodes: _Nodes, running: dict[Any, _Task]) -> list[str | None]:
@@ -168,8 +161,7 @@ def _submit(ray: Any, task: _Task, nodes: _Nodes, measure: Measure, token: str) 
 def run_here(config: RunConfig, measure: Measure, name: str, driver: Driver) -> Sent:
     """What a worker does: measure one point below the folder for temporary files, send the run folder, leave nothing.
 
-    Args:
-        name: of that folder; one of this name is what a lost worker left.
+    ``name``: of that folder; one of this name is what a lost worker left.
     """
     if driver.version != __version__:
         return Sent(None, f"the worker has kvbench {__version__}, the sweep is of {driver.version}; install the same on every node")
@@ -180,26 +172,21 @@ def run_here(config: RunConfig, measure: Measure, name: str, driver: Driver) -> 
         os.environ[_THREADS] = driver.threads
     path = Path(tempfile.gettempdir()) / name
     shutil.rmtree(path, ignore_errors=True)
+    error: str | None = None
     try:
-        error = _error_of(lambda: measure(config, path))
+        try:
+            measure(config, path)
+        except Interrupted:
+            raise
+        except (KvbenchError, MemoryError) as failure:  # errors as text, as Ray would wrap them with its own traceback
+            error = reason_of(failure)
+        except Exception as fault:  # ours; the other points are not to suffer from it, and the run folder comes back
+            error = f"internal error: {type(fault).__name__}: {fault}"
         return Sent(_archive(path) if path.exists() else None, error, str(path))
     finally:
         shutil.rmtree(path, ignore_errors=True)
         with suppress(OSError):  # other points of the sweep may run here
             path.parent.rmdir()
-
-
-def _error_of(act: Callable[[], object]) -> str | None:
-    """Why it could not be done; errors as text, as Ray would wrap them with its own traceback."""
-    try:
-        act()
-    except Interrupted:
-        raise
-    except (KvbenchError, MemoryError) as error:
-        return reason_of(error)
-    except Exception as error:  # a fault of ours; the other points are not to suffer from it, and the run folder comes back
-        return f"internal error: {type(error).__name__}: {error}"
-    return None
 
 
 def _archive(path: Path) -> bytes:
@@ -231,11 +218,6 @@ def _stop(ray: Any, tasks: list[Any]) -> None:
 
 def _gpus(ray: Any) -> int:
     return int(ray.cluster_resources().get("GPU", 0))
-
-
-def _places(ray: Any, nodes: _Nodes) -> str:
-    what, count = ("GPU", gpus) if (gpus := _gpus(ray)) else ("node", len(nodes))
-    return f"{count} {what}{'s' if count > 1 else ''}, a point on each"
 
 
 def _checked_nodes(ray: Any) -> _Nodes:

@@ -36,8 +36,7 @@ def at_rate(name: str, count: int, rate: float, draws: Draws) -> list[float]:
 def replayed(times_s: Sequence[float], speedup: float = 1.0) -> list[float]:
     """The arrivals of a trace from its first on, ``speedup`` times as fast. Ascending; equal times stay equal.
 
-    Raises:
-        ValueError: the times descend, or are not numbers; or the speedup is not above 0.
+    Raises ``ValueError``: the times descend, or are not numbers; or the speedup is not above 0.
     """
     _check(speedup, "speedup")
     for place, (before, after) in enumerate(pairwise(times_s)):

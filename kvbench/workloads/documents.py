@@ -56,13 +56,8 @@ class TextDocuments:
     def __init__(self, folder: Path, tokenizer: Path, vocab: int) -> None:
         """Read and tokenise every file; hidden files are left out, and no special tokens are added.
 
-        Args:
-            folder: holds UTF-8 text files.
-            tokenizer: the model's ``tokenizer.json``.
-            vocab: the model knows the ids below it.
-
-        Raises:
-            UsageError: no such folder, no file in it, a file that is not text or is empty, no tokenizer, or one of another model.
+        ``folder``: holds UTF-8 text files. ``tokenizer``: the model's ``tokenizer.json``. ``vocab``: the model knows the ids below it.
+        Raises ``UsageError``: no such folder, no file in it, a file that is not text or is empty, no tokenizer, or one of another model.
         """
         files = _text_files(folder)
         text = PromptText(tokenizer, "--documents")

@@ -40,11 +40,7 @@ class Lengths:
 
 
 def parse_lengths(text: str) -> Lengths:
-    """``256``, ``uniform:64:512`` or ``lognormal:200:0.8``.
-
-    Raises:
-        ValueError: it is none of these, or out of range.
-    """
+    """``256``, ``uniform:64:512`` or ``lognormal:200:0.8``; ``ValueError``: it is none of these, or out of range."""
     kind, *words = text.replace("_", "").split(":")
     try:
         if not words:

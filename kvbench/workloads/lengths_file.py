@@ -1,32 +1,31 @@
 """``--lengths FILE``: the prompt and output of each request, in tokens, as the user's own log has them.
 
-A line a request: CSV whose head names ``prompt_tokens`` and ``output_tokens`` among its columns; these two numbers without a head, a comma
-or space between them; or JSON lines with these two keys. Blank lines are left out.
+A line a request: CSV whose head names ``prompt_tokens`` and ``output_tokens`` among its columns, or them as a trace does (``FORMS``); these
+two numbers without a head, a comma or space between them; or JSON lines with two such keys. Blank lines are left out.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kvbench.errors import UsageError
 
 NAMES = ("prompt_tokens", "output_tokens")
+FORMS = (NAMES, ("ContextTokens", "GeneratedTokens"), ("Request tokens", "Response tokens"), ("input_length", "output_length"))
+"""How prompt and output are called: by kvbench; by Azure's traces (2023, 2024), BurstGPT, and Mooncake's and Bailian's."""
+
 MOST = 100_000
 """Requests of a run."""
 
 
 def read_lengths_file(path: Path, longest: int) -> list[tuple[int, int]]:
-    """Prompt and output tokens of each request.
+    """Prompt and output tokens of each request; ``longest``: the most that both may come to together.
 
-    Args:
-        longest: the most that prompt and output may come to together.
-
-    Raises:
-        UsageError: the file cannot be read, or a line is no request, with its number.
+    Raises ``UsageError``: the file cannot be read, or a line is no request, with its number.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -54,8 +53,8 @@ def _csv_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any
             continue
         if columns is None:
             columns = [0, 1]
-            if set(NAMES) <= set(cells):
-                columns = [cells.index(name) for name in NAMES]
+            if (names := _form(cells)) is not None:
+                columns = [cells.index(name) for name in names]
                 continue
             if len(cells) != 2:
                 raise UsageError(
@@ -76,9 +75,15 @@ def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, tuple[An
             found = json.loads(line)
         except ValueError:
             found = None
-        if not isinstance(found, dict) or not set(NAMES) <= set(found):
+        names = _form(found) if isinstance(found, dict) else None
+        if names is None:
             raise UsageError(f"--lengths {path}: line {number} is no JSON object with {' and '.join(NAMES)}")
-        yield number, tuple(found[name] for name in NAMES)
+        yield number, tuple(found[name] for name in names)
+
+
+def _form(found: Collection[str]) -> tuple[str, str] | None:
+    """The names of prompt and output that are among these."""
+    return next((names for names in FORMS if set(names) <= set(found)), None)
 
 
 def _lengths(path: Path, number: int, values: tuple[Any, ...], longest: int) -> tuple[int, int]:

@@ -22,11 +22,7 @@ class Pass:
 
 
 def parse_pass(name: str) -> float | None:
-    """The skew of ``zipf:S``, ``None`` for any other pass.
-
-    Raises:
-        ValueError: no such pass, or a skew that is not a number above 0 and at most 20.
-    """
+    """The skew of ``zipf:S``, ``None`` for any other pass; ``ValueError``: no such pass, or a skew not above 0 and at most 20."""
     kind, separator, argument = name.partition(":")
     if not separator and kind in NAMES:
         return None

@@ -33,11 +33,7 @@ class PromptText:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def conversation(self, messages: list[dict[str, Any]]) -> list[int]:
-        """The ids of a conversation under the model's chat template, the assistant's turn begun.
-
-        Raises:
-            ValueError: the template refuses it, with its reason.
-        """
+        """The ids of a conversation under the model's chat template, the assistant's turn begun; ``ValueError``: it is refused, and why."""
         return self.plain(self._render(messages))
 
     @cached_property

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbench.analysis.logfile import parse_map, read_logs
+from kvbench.analysis.logs.columns import parse_map
+from kvbench.analysis.logs.logs import read_logs
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.cli.main import main
 from kvbench.drawing.layout import TERMINAL
@@ -87,11 +88,11 @@ def test_vllm_results_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "names", "words"),
     [
-        ("a,b\n1,2\n", "", "has no column ttft_ms or ttft; name it, as --map ttft=COLUMN (its columns: a, b)"),
-        ("ttft\n1\n", "arm=x", "--map arm=x: "),
-        ("ttft\n1\nslow\n", "", "column ttft, row 2: 'slow' is no number"),
-        ("ttft\n", "", "holds no request"),
-        ('{"ttft": 1}\n{"ttft":\n', "", "is neither CSV nor JSON lines (line 2: "),
+        ("a,b\n1,2\n", "", "has no column ttft_ms or ttft_s; name it with its unit, as --map ttft=COLUMN:ms (its columns: a, b)"),
+        ("ttft_ms\n1\n", "arm=x", "--map arm=x: "),
+        ("ttft_ms\n1\nslow\n", "", "column ttft_ms, row 2: 'slow' is no number"),
+        ("ttft_ms\n", "", "holds no request"),
+        ('{"ttft_ms": 1}\n{"ttft_ms":\n', "", "is neither CSV nor JSON lines (line 2: "),
         ('{"median_ttft_ms": 1}', "", "run it with --save-result --save-detailed"),
         ("", "", "is neither CSV nor JSON lines"),
     ],
@@ -111,8 +112,8 @@ def test_a_wrong_map_is_named(names: str) -> None:
 
 
 def test_a_time_is_named_in_one_unit() -> None:
-    with pytest.raises(UsageError, match="both ttft"):
-        parse_map(["ttft=a,arm=b", "ttft_s=c"])
+    with pytest.raises(UsageError, match="both ttft_ms and ttft_s"):
+        parse_map(["ttft=a:ms,arm=b", "ttft_s=c"])
 
 
 def test_a_report_is_of_a_run_or_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,42 +180,42 @@ def log_of(path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "text", ["ttft_ms,n\n50,3,\n60,4,\n", "ttft_ms,n,\n50,3,\n60,4,\n", "ttft_ms , n\n50,3,,\n\n60,4\n", "n,ttft\n3,50\n4,60"]
+    "text", ["ttft_ms,n\n50,3,\n60,4,\n", "ttft_ms,n,\n50,3,\n60,4,\n", "ttft_ms , n\n50,3,,\n\n60,4\n", "n,ttft_ms\n3,50\n4,60"]
 )
 def test_a_comma_at_the_end_moves_no_column(tmp_path: Path, text: str) -> None:
     assert rows(report(log_of(tmp_path / "log.csv", text)))["log", "all"].ttft_ms.p50 == 55
 
 
 def test_names_that_stand_for_nothing_elsewhere_are_names_of_arms(tmp_path: Path) -> None:
-    path = log_of(tmp_path / "log.csv", "ttft,arm,error\n5,NA,\n6,null,None\n7,None,NaN\n,b,\n8,c,boom\nNA,d,\n")
+    path = log_of(tmp_path / "log.csv", "ttft_ms,arm,error\n5,NA,\n6,null,None\n7,None,NaN\n,b,\n8,c,boom\nNA,d,\n")
     found = rows(report(path))
     assert [(arm, row.answered, row.failed) for (arm, _), row in found.items()] == [
         ("NA", 1, 0), ("null", 1, 0), ("None", 1, 0), ("b", 0, 1), ("c", 0, 1), ("d", 0, 1)]  # fmt: skip
 
 
 def test_a_field_may_be_as_long_as_a_prompt(tmp_path: Path) -> None:
-    path = log_of(tmp_path / "log.csv", f'ttft,prompt\n5,"{"word, " * 50_000}"\n7,short\n')
+    path = log_of(tmp_path / "log.csv", f'ttft_ms,prompt\n5,"{"word, " * 50_000}"\n7,short\n')
     assert rows(report(path))["log", "all"].ttft_ms.p50 == 6
 
 
 @pytest.mark.parametrize("header", ["prompt,device,host,computed", "prompt_tokens,cached_tokens_device,cached_tokens_host,computed_tokens"])
 def test_tokens_are_found_by_both_names(tmp_path: Path, header: str) -> None:
-    row = rows(report(log_of(tmp_path / "log.csv", f"ttft,{header}\n5,100,20,70,10\n")))["log", "all"]
+    row = rows(report(log_of(tmp_path / "log.csv", f"ttft_ms,{header}\n5,100,20,70,10\n")))["log", "all"]
     assert (row.prompt, row.device, row.host, row.computed) == (100, 20, 70, 10)
 
 
 def test_columns_of_words_are_no_tokens_unless_they_are_named(tmp_path: Path) -> None:
-    path = log_of(tmp_path / "log.csv", 'ttft,prompt,device,host\n5,"Hello, you",cuda:0,node-1\n6,Why?,cuda:0,node-1\n')
+    path = log_of(tmp_path / "log.csv", 'ttft_ms,prompt,device,host\n5,"Hello, you",cuda:0,node-1\n6,Why?,cuda:0,node-1\n')
     row = rows(report(path))["log", "all"]
     assert (row.answered, row.prompt, row.device, row.host) == (2, None, None, None)
     with pytest.raises(UsageError, match="column host, row 1: 'node-1' is no number"):
         report(path, names="host=host")
     with pytest.raises(UsageError, match="column host, row 2: 'x' is no number"):
-        report(log_of(tmp_path / "typo.csv", "ttft,host\n5,3\n6,x\n"))
+        report(log_of(tmp_path / "typo.csv", "ttft_ms,host\n5,3\n6,x\n"))
 
 
 def test_a_warm_cache_is_no_fault_of_a_log_and_its_hits_are_hits(tmp_path: Path) -> None:
-    text = "ttft,arm,prompt,device,host,computed\n" + "5,a,100,0,90,10\n" * 3 + "7,a,100,32,0,68\n9,a,100,0,0,100\n8,a,,,,\n"
+    text = "ttft_ms,arm,prompt,device,host,computed\n" + "5,a,100,0,90,10\n" * 3 + "7,a,100,32,0,68\n9,a,100,0,0,100\n8,a,,,,\n"
     summary = report(log_of(tmp_path / "log.csv", text))
     assert summary.reasons == ()
     assert {row.source: row.answered for row in summary.sources} == {"host hit": 3, "device hit": 1, "computed": 1, "unknown": 1}
@@ -224,19 +225,19 @@ def test_a_warm_cache_is_no_fault_of_a_log_and_its_hits_are_hits(tmp_path: Path)
     ("text", "words"),
     [
         ("ttft_ms,n\n50,3\n60,4,5\n", ", line 3: 3 fields under a header of 2; quote a field that holds a comma"),
-        ('ttft,n\n5,"1\n', "is neither CSV nor JSON lines (unexpected end of data)"),
-        ("ttft,ttft\n5,6\n", "has several columns ttft"),
-        ("ttft\n3\ninf\n", "column ttft, row 2: inf is neither 0 nor a finite number above it"),
-        ('{"ttft": 3}\n{"ttft": Infinity}\n', "column ttft, row 2: inf is neither 0 nor a finite number above it"),
-        ("ttft\n-5\n3\n", "column ttft, row 1: -5 is neither 0 nor a finite number above it"),
-        ("ttft\n1e308\n1e308\n", "column ttft, row 1: 1e308 is neither 0 nor a finite number above it"),
-        ('{"ttfts": [0.1, 0.2], "errors": ["a"]}', "errors of vllm bench is a list with an item for each of ttfts"),
-        ('{"ttfts": [0.1, 0.2], "input_lens": [1]}', "input_lens of vllm bench is a list"),
-        ('{"ttfts": [0.1], "errors": 5}', "errors of vllm bench is a list"),
-        ('{"ttfts": 5}', "ttfts of vllm bench is a list"),
-        ('{"ttfts": [0.1, null]}', "ttfts of vllm bench are numbers of seconds, and here one is none"),
-        ('{"ttfts": [0.1, NaN]}', "ttfts of vllm bench are numbers of seconds, and here one is none"),
-        ('{"ttfts": [0.1, -2]}', "column ttft_s, row 2: -2.0 is neither 0 nor a finite number above it"),
+        ('ttft_ms,n\n5,"1\n', "is neither CSV nor JSON lines (unexpected end of data)"),
+        ("ttft_ms,ttft_ms\n5,6\n", "has several columns ttft_ms"),
+        ("ttft_ms\n3\ninf\n", "column ttft_ms, row 2: inf is neither 0 nor a finite number above it"),
+        ('{"ttft_ms": 3}\n{"ttft_ms": Infinity}\n', "column ttft_ms, row 2: inf is neither 0 nor a finite number above it"),
+        ("ttft_ms\n-5\n3\n", "column ttft_ms, row 1: -5 is neither 0 nor a finite number above it"),
+        ("ttft_ms\n1e308\n1e308\n", "column ttft_ms, row 1: 1e308 is neither 0 nor a finite number above it"),
+        ('{"ttfts": [0.1, 0.2], "errors": ["a"]}', "errors is a list with an item for each of ttfts"),
+        ('{"ttfts": [0.1, 0.2], "input_lens": [1]}', "input_lens is a list"),
+        ('{"ttfts": [0.1], "errors": 5}', "errors is a list"),
+        ('{"ttfts": 5}', "ttfts is a list"),
+        ('{"ttfts": [0.1, null]}', "ttfts are numbers of seconds, and here one is none"),
+        ('{"ttfts": [0.1, NaN]}', "ttfts are numbers of seconds, and here one is none"),
+        ('{"ttfts": [0.1, -2]}', "column ttft_s, row 2: -2 is neither 0 nor a finite number above it"),
     ],
 )
 def test_wrong_values_end_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str) -> None:
@@ -248,7 +249,7 @@ def test_wrong_values_end_with_2_and_one_line(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("times", [[0.0] * 5, [5.0, 0.0, 0.0, 6.0, 7.0]])
-def test_times_of_0_have_no_interval_and_are_json_all_the_same(
+def test_a_time_of_0_is_no_token_and_never_the_fastest_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], times: list[float]
 ) -> None:
     lines = [f"{time},{arm},{repeat}" for arm, own in (("a", [5.0] * 5), ("b", times)) for repeat in (0, 1) for time in own]
@@ -256,8 +257,8 @@ def test_times_of_0_have_no_interval_and_are_json_all_the_same(
     assert main(["report", "--csv", str(path), "--format", "json"]) == 0
     captured = capsys.readouterr()
     speedup = json.loads(captured.out)["passes"][1]["speedup"]
-    assert speedup["p50"] == (5.0 / float(np.median(times)) if np.median(times) else None)
-    assert speedup["p50_interval"] is None
+    answered = [time for time in times if time]
+    assert speedup["p50"] == (5.0 / float(np.median(answered)) if answered else None)
     assert captured.err == ""
 
 
@@ -265,7 +266,7 @@ def test_logs_of_one_name_are_arms_of_their_own_and_a_log_is_named_once(tmp_path
     paths = [tmp_path / folder / "result.csv" for folder in ("before", "after")]
     for path, time in zip(paths, (20, 10), strict=True):
         path.parent.mkdir()
-        log_of(path, f"ttft\n{time}\n")
+        log_of(path, f"ttft_ms\n{time}\n")
     assert [(row.arm, row.ttft_ms.n, row.speedup.p50) for row in report(*paths).passes] == [
         (str(paths[0]), 1, 1.0),
         (str(paths[1]), 1, 2.0),
@@ -275,12 +276,12 @@ def test_logs_of_one_name_are_arms_of_their_own_and_a_log_is_named_once(tmp_path
 
 
 def test_a_line_ends_where_json_says(tmp_path: Path) -> None:
-    path = log_of(tmp_path / "log.jsonl", '{"ttft": 1, "text": "a\u2028b\u0085c"}\r\n{"ttft": 3}\n')
+    path = log_of(tmp_path / "log.jsonl", '{"ttft_ms": 1, "text": "a\u2028b\u0085c"}\r\n{"ttft_ms": 3}\n')
     assert rows(report(path))["log", "all"].ttft_ms.mean == 2
 
 
 @pytest.mark.parametrize(
-    "text", ["ttft,error\n1,False\n2,true\n", "ttft,error\n1,0\n2,1\n", '{"ttft":1,"error":false}\n{"ttft":2,"error":true}\n']
+    "text", ["ttft_ms,error\n1,False\n2,true\n", "ttft_ms,error\n1,0\n2,1\n", '{"ttft_ms":1,"error":false}\n{"ttft_ms":2,"error":true}\n']
 )
 def test_a_flag_of_errors_says_which_request_failed(tmp_path: Path, text: str) -> None:
     row = rows(report(log_of(tmp_path / "log", text)))["log", "all"]
@@ -288,14 +289,14 @@ def test_a_flag_of_errors_says_which_request_failed(tmp_path: Path, text: str) -
 
 
 def test_a_name_moves_no_cursor(tmp_path: Path) -> None:
-    shown = terminal.render(report(log_of(tmp_path / "log", 'ttft,arm\n1,"\x1b[31mred\nline"\n')))
+    shown = terminal.render(report(log_of(tmp_path / "log", 'ttft_ms,arm\n1,"\x1b[31mred\nline"\n')))
     assert "\x1b" not in shown
     assert "[31mred line" in shown
 
 
 def test_a_log_is_given_no_advice_for_runs(tmp_path: Path) -> None:
     lines = [f"{time},{arm},{label}" for arm, time in (("a", 20), ("b", 11)) for label in ("first", "again") for _ in range(6)]
-    summary = report(log_of(tmp_path / "log", "ttft,arm,pass\n" + "\n".join(lines) + "\n"))
+    summary = report(log_of(tmp_path / "log", "ttft_ms,arm,pass\n" + "\n".join(lines) + "\n"))
     assert summary.notes == ()
     assert "the first read cost −45.0 %" in summary.sentences[0]
     assert "--" not in terminal.render(summary)

@@ -171,11 +171,11 @@ def test_overlapping_requests_are_compared_over_repeats(tmp_path: Path) -> None:
 
 def test_one_repeat_is_too_few_for_times_and_enough_for_tokens(tmp_path: Path, capsys: Captured) -> None:
     found = compared(tmp_path, slower(1.0), slower(2.0), Made())
-    assert {item.verdict for item in found.lines if item.metric.unit in ("ms", "x")} == {ChangeVerdict.INCONCLUSIVE}
+    assert {item.verdict for item in found.lines if item.metric.unit in ("ms", "x", "output tokens/s")} == {ChangeVerdict.INCONCLUSIVE}
     assert {item.verdict for item in found.lines if item.metric.unit == "tokens"} == {ChangeVerdict.SAME}
     arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new")]
     assert main(arguments) == 0
-    assert "kvbench: warning: 18 of 39 figures are inconclusive: too few samples (--repeats 3" in capsys.readouterr().err
+    assert "kvbench: warning: 36 of 57 figures are inconclusive: too few samples (--repeats 3" in capsys.readouterr().err
     assert main([*arguments, "--strict"]) == 3
 
 
@@ -200,15 +200,17 @@ def test_simulated_runs_can_pass_a_strict_gate(tmp_path: Path, capsys: Captured,
 def test_a_slower_prediction_is_slower_without_repeats(tmp_path: Path) -> None:
     made = Made(config={"runner": "simulator"})
     found = compared(tmp_path, cyclic, lambda *place: replace(cyclic(*place), ttft_ms=cyclic(*place).ttft_ms * 1.1), made)
-    assert {item.word for item in found.lines if item.metric.unit == "ms"} == {"slower"}
+    assert {item.word for item in found.lines if item.metric.name.startswith("ttft")} == {"slower"}
     assert {item.word for item in found.lines if item.metric.unit == "x"} == {"same"}
 
 
 def test_figures_that_one_run_lacks_are_unknown_and_no_matter_of_samples(tmp_path: Path) -> None:
     found = compared(tmp_path, slower(1.0), slower(1.0, 1), new_made=replace(REPEATED, edit=untimed))
-    assert found.unsaid == ("18 of 39 figures are unknown in one run or both (ttft_p50, ttft_mean, speedup_p50, speedup_mean)",)
+    assert found.unsaid == (
+        "30 of 57 figures are unknown in one run or both (ttft_p50, ttft_mean, tpot_p50, e2el_p50, speedup_p50, speedup_mean)",
+    )
     both = compared(tmp_path / "both", cyclic, cyclic, replace(REPEATED, edit=untimed))
-    assert (both.unsaid, {item.metric.unit for item in both.lines}) == ((), {"tokens", ""})
+    assert (both.unsaid, {item.metric.unit for item in both.lines}) == ((), {"tokens", "", "output tokens/s"})
 
 
 # Arms without a host tier.
@@ -367,7 +369,7 @@ def test_a_baseline_compares_as_the_run_it_was_made_of(tmp_path: Path, capsys: C
     REPEATED.write(tmp_path / "new", lost_hit)
     file = tmp_path / "baseline.json"
     assert main(["baseline", str(tmp_path / "base"), "-o", str(file)]) == 0
-    assert file.stat().st_size < 10_000
+    assert file.stat().st_size < 16_000
     of_run = compare(read_side(tmp_path / "base"), read_side(tmp_path / "new"))
     of_file = compare(read_side(file), read_side(tmp_path / "new"))
     assert of_file.lines == of_run.lines
@@ -427,7 +429,7 @@ def test_a_merged_base_with_a_pass_twice_is_one_line(tmp_path: Path, capsys: Cap
 def test_a_base_of_several_runs_knows_how_much_whole_runs_differ(tmp_path: Path, capsys: Captured) -> None:
     paths, file = runs_of(tmp_path, [0.94, 1.0, 1.06, 0.97, 1.03]), tmp_path / "baseline.json"
     assert main(["baseline", *map(str, paths), "-o", str(file)]) == 0
-    assert file.stat().st_size < 25_000
+    assert file.stat().st_size < 45_000
     base = read_side(file)
     assert base.runs == 5
     assert base == replace(reduce(*map(read_run, paths)), source=str(file), cells=base.cells)
@@ -435,7 +437,8 @@ def test_a_base_of_several_runs_knows_how_much_whole_runs_differ(tmp_path: Path,
     for name, factor in (("same", 1.12), ("slower", 1.6)):
         new = reduce(REPEATED.write(tmp_path / name, slower(factor, 9)))
         found[name] = [{item.metric.name for item in compare(one, new).regressions} for one in (base, reduce(read_run(paths[1])))]
-    assert found == {"same": [set(), {"ttft_p50", "ttft_mean"}], "slower": [{"ttft_p50", "ttft_mean"}] * 2}
+    slow = {"ttft_p50", "ttft_mean", "e2el_p50", "output_throughput"}
+    assert found == {"same": [set(), slow], "slower": [slow] * 2}
     assert main(["compare", str(file), str(tmp_path / "same")]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "15 repeats in 5 runs" in text
@@ -781,7 +784,7 @@ def test_markdown_shows_rules_and_names_as_they_are(tmp_path: Path) -> None:
         assert html.count("<strong>") == 1
         assert "hreshold breached: computed[*,*] &gt; 1 (c|p_u_*, repeat: " in html
     assert "<table>" not in short
-    assert whole.count("<td>c|p_u_*</td>") == 6 + 6 + 3 + 6  # times, speedups, tokens, thresholds
+    assert whole.count("<td>c|p_u_*</td>") == 6 + 6 + 3 * 3 + 3 + 6  # TTFT, speedups, other latencies and throughput, tokens, thresholds
 
 
 def markdown_rows(text: str) -> set[tuple[str, ...]]:

@@ -55,6 +55,36 @@ def test_a_manifest_gives_the_same_run_again(tmp_path: Path, values: dict[str, A
     assert again.resolved() == config.resolved()
 
 
+@pytest.mark.parametrize(
+    ("values", "given"),
+    [
+        ({}, {"passes": "sequential"}),  # controls, reuse and question do not apply any more
+        ({}, {"tier": "none"}),
+        ({}, {"documents": "texts"}),
+        ({}, {"runner": "simulator"}),
+        ({"docs": 3}, {"runner": "vllm", "url": ["none=http://127.0.0.1:1", "cpu=http://127.0.0.1:2"]}),
+    ],
+)
+def test_what_a_manifest_holds_by_default_is_not_asked_for(tmp_path: Path, values: dict[str, Any], given: dict[str, Any]) -> None:
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps({"config": loaded(None, values).resolved()}))
+    assert loaded(file, given).resolved() == loaded(None, {**values, **given}).resolved()
+
+
+def test_what_a_manifest_holds_by_choice_must_still_apply(tmp_path: Path) -> None:
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps({"config": loaded(None, {"controls": True, "device": "cpu"}).resolved()}))
+    assert fails(file, passes="sequential") == f"{file}: --controls does not apply: there is no later pass"
+    assert fails(file, runner="simulator") == f"{file}: --device does not apply: the runner is simulator"
+
+
+def test_a_trace_paced_by_its_concurrency_stays_so(tmp_path: Path) -> None:
+    config = loaded(None, {"experiment": "trace", "trace": "requests.jsonl", "concurrency": 1})
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps({"config": config.resolved()}))
+    assert not loaded(file, {"seed": 3}).keeps_times
+
+
 @pytest.mark.parametrize("values", RUNS.values(), ids=RUNS)
 def test_toml_says_the_same_as_the_command_line(tmp_path: Path, values: dict[str, Any]) -> None:
     text = "".join(f"{key.replace('_', '-')} = {json.dumps(value)}\n" for key, value in values.items())
@@ -112,6 +142,26 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path: Path, text: str, message: 
     assert str(file) in said
     assert message in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "message"),
+    [
+        ("docs = 0", {"seed": 3}, "{file}: docs: Input should be"),
+        ("docs = true", {"seed": 3}, "{file}: --docs: a number or a name is expected"),
+        ("max_batch_tokens = 64", {"runner": "simulator"}, "{file}: --max-batch-tokens does not apply: the runner is simulator"),
+        ("controls = true", {"passes": "sequential"}, "{file}: --controls does not apply"),
+        ("passes = 'sequential'", {"controls": "true"}, "--controls does not apply"),
+        ("runner = 'vllm'\nexperiment = 'fragmentation'", {"seed": 3}, "{file}: the experiment fragmentation needs --runner engine"),
+        ("runner = 'vllm'", {"experiment": "fragmentation"}, "the experiment fragmentation needs --runner engine"),
+        ("runner = 'sglang'", {"seed": 3}, "{file}: runner: Input should be"),
+        ("experiment = 'trace'", {"seed": 3}, "{file}: the experiment trace needs --trace FILE"),
+        ("docs = 3", {"kv_tokens": 15}, "--kv-tokens 15 holds no block"),
+    ],
+)
+def test_an_error_names_the_file_that_holds_it(tmp_path: Path, text: str, given: dict[str, Any], message: str) -> None:
+    file = write_files(tmp_path, {"run.toml": text}) / "run.toml"
+    assert fails(file, **given).startswith(message.format(file=file))
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '"x"', '{"config": []}', '{"config": null}', "no json", ""])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kvbench.errors import UsageError
-from kvbench.models.kv_rules import ALTERNATING, EVERY_HEAD, HEAD_DIM, LATENT, NO_GROUPS_UNLESS_SAID, PLAIN, rule_for
-from kvbench.models.kv_size import KVSize, kv_size, read_vocab
+from kvbench.models.kv_rules import ALTERNATING, EVERY_HEAD, HEAD_DIM, LATENT, NO_GROUPS_UNLESS_SAID, PLAIN, KVSize, rule_for
+from kvbench.models.kv_size import kv_size, read_vocab
 
 LLAMA = {
     "model_type": "llama",

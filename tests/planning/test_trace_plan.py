@@ -18,15 +18,14 @@ from kvbench.cli.main import main
 from kvbench.errors import UsageError
 from kvbench.planning.config import PlanConfig
 from kvbench.planning.trace_accesses import block_trace
-from kvbench.planning.trace_plan import TracePlan, plan_trace
-from kvbench.planning.trace_tiers import read_tiers
+from kvbench.planning.trace_plan import TracePlan, plan_trace, read_tiers
 from kvbench.reports import trace_plan as reports
 from kvbench.reports.formats.json import to_json
 from kvbench.reports.plan_plots import trace_plots
 from kvbench.runners.profiles import ENGINE, PROFILES
 from kvbench.runners.simulator.simulator import CacheSizes, PromptSimulator, TierTokens
 from kvbench.runners.simulator.stack_distance import hit_curve
-from kvbench.workloads.trace import Prompts, Trace
+from kvbench.workloads.traces.trace import Prompts, Trace
 from tests.traces import EXCERPT, hashed, mooncake_file, read_trace, write_trace
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=60, suppress_health_check=list(HealthCheck))

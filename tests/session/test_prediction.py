@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from kvbench.experiments.cyclic.options import CyclicOptions
-from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, ColdStart, DeviceCapacity, ListSource, Request
+from kvbench.runners.base import ArmSetup, Backend, ClosedLoop, DeviceCapacity, ListSource, Request
 from kvbench.runs.records import RequestKey
 from kvbench.session.prediction import PassPredictor
 from tests.runners.turns import Talks, talks
@@ -35,8 +34,7 @@ class Facts:
 
 def promised(profile: str, dtype: str, *requests: tuple[int, int]) -> list[bool]:
     """Whether each pass of one request, prompt and output tokens, is promised."""
-    start = ColdStart(ArmSetup("none"), 0, Path())
-    predictor = PassPredictor(CyclicOptions.model_validate({}), cast(Backend, Facts(profile, dtype)), start)
+    predictor = PassPredictor(CyclicOptions.model_validate({}), cast(Backend, Facts(profile, dtype)), ArmSetup("none"))
     made = [
         Request(RequestKey("none", 0, "sequential", index, 0, str(index), 0), [1] * prompt, output)
         for index, (prompt, output) in enumerate(requests)
@@ -61,7 +59,7 @@ def test_an_answer_in_16_bits_that_fills_a_block_makes_what_follows_an_estimate(
 @pytest.mark.parametrize(("dtype", "exact"), [("float32", True), ("bfloat16", False)])
 def test_prompts_that_hold_answers_in_16_bits_are_an_estimate(dtype: str, exact: bool) -> None:
     """Equal first prompts may then have other answers, and so be followed by other prompts."""
-    predictor = PassPredictor(CyclicOptions.model_validate({}), cast(Backend, Facts("vllm", dtype)), ColdStart(ArmSetup("none"), 0, Path()))
+    predictor = PassPredictor(CyclicOptions.model_validate({}), cast(Backend, Facts("vllm", dtype)), ArmSetup("none"))
     source = talks(2)
     found = [predictor.of(one, ClosedLoop(1)) for one in (ListSource(source.first), source, ListSource(source.first))]
     assert [prediction is not None and prediction["exact"] for prediction in found] == [True, exact, exact]
@@ -73,9 +71,7 @@ def test_sampled_answers_in_prompts_are_an_estimate() -> None:
         def first(self) -> list[Request]:
             return [replace(request, temperature=1.0) for request in super().first]
 
-    predictor = PassPredictor(
-        CyclicOptions.model_validate({}), cast(Backend, Facts("vllm", "float32")), ColdStart(ArmSetup("none"), 0, Path())
-    )
+    predictor = PassPredictor(CyclicOptions.model_validate({}), cast(Backend, Facts("vllm", "float32")), ArmSetup("none"))
     prediction = predictor.of(Sampled(talks(1).plan, 1), ClosedLoop(1))
     assert prediction is not None
     assert not prediction["exact"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvbench.analysis.logfile import read_logs
+from kvbench.analysis.logs.logs import read_logs
 from kvbench.experiments.readings import ExperimentView
 from kvbench.reports.formats import markdown, terminal
 from kvbench.reports.formats.json import to_json

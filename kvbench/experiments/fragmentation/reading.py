@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_view import Rows, RunView
@@ -26,6 +26,7 @@ class FragmentationReading(AtOnceReading):
     """What the slots of the pool were, and how many requests ran at once."""
 
     keys = ("fragmentation",)
+    row_types: ClassVar[Mapping[str, type]] = {"fragmentation": metrics.FragmentationRow}
     plots_first = True
 
     def rows(self, view: RunView) -> Rows:

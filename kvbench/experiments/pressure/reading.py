@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
@@ -34,6 +34,7 @@ class PressureReading(AtOnceReading):
     """What the shortage cost each arm."""
 
     keys = ("pressure", "crossover")
+    row_types: ClassVar[Mapping[str, type]] = {"pressure": metrics.PressureRow, "crossover": crossover.CrossoverRow}
     shows_timelines = True
 
     def rows(self, view: RunView) -> Rows:

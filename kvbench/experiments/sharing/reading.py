@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.analysis.run_info import RunInfo
@@ -25,6 +26,7 @@ class SharingReading(AtOnceReading):
 
     keys = ("sharing",)
     last_bits = "the order in which a sum is taken differs in the last bits"
+    row_types: ClassVar[Mapping[str, type]] = {"sharing": metrics.SharingRow}
 
     def rows(self, view: RunView) -> Rows:
         """A row for each pass and arm."""

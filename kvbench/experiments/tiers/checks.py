@@ -71,7 +71,7 @@ def _in_order_again(view: RunView, arm: str) -> Iterator[tuple[str, list[Line]]]
 
 def not_predicted(view: RunView) -> Iterator[str]:
     """A server whose cache semantics nobody knows."""
-    if view.info.profile is None and view.passes and not any(line.get("prediction") for line in view.passes):
+    if view.info.profile is None and view.passes and not view.info.of_log and not any(line.get("prediction") for line in view.passes):
         yield "hits are not predicted: the cache semantics of this server are not known"
 
 

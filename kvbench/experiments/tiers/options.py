@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from kvbench.config.common import Tier, TierSizes
 from kvbench.config.run import RunConfig
 from kvbench.config.settings import LengthSpec, Setting, Settings, each_once, given_or, split_names
-from kvbench.config.tiers import Tier, TierSizes
 
 ARMS = Setting("Run", basic=True)
 ANSWER_TOKENS = Setting("Workload", unit="tokens", metavar="N", basic=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,10 +20,13 @@ class TraceFileOptions(Settings):
     """The file, and what of it is read; runs and plans have it."""
 
     trace: Annotated[Path | None, TRACE_FILE] = Field(
-        None, description="Request trace (JSON Lines); Mooncake's format, or your own, with prompt, messages or token_ids."
+        None, description="Request trace: Mooncake's, Weka's, ShareGPT's, your own, ... (docs/traces.md)."
     )
-    trace_block_size: Annotated[int, replace(TRACE_TOKENS, basic=False)] = Field(
-        512, ge=1, le=65536, description="What a hash id of the trace stands for."
+    trace_block_size: Annotated[int | None, replace(TRACE_TOKENS, basic=False)] = Field(
+        None, ge=1, le=65536, description="What a hash id of the trace stands for, if it is not what its form says (Mooncake's: 512)."
+    )
+    trace_time_unit: Annotated[Literal["s", "ms"] | None, replace(TRACE, basic=False)] = Field(
+        None, description="Unit of the trace's timestamps, if it is not what its form says (Mooncake's: ms)."
     )
     limit: Annotated[int | None, TRACE] = Field(None, ge=1, le=10**9, description="Only the first requests of the trace.")
     max_prompt_tokens: Annotated[int | None, TRACE_TOKENS] = Field(

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar
 
 from kvbench.analysis.sizing import working_set_chunks
@@ -13,16 +14,36 @@ from kvbench.errors import UsageError
 from kvbench.experiments.experiment import RunnerFacts
 from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.workload import Size, request_key
-from kvbench.runners.base import OpenLoop, Pace, Request
+from kvbench.runners.base import FollowUp, OpenLoop, Pace, Request
 from kvbench.workloads.arrivals import replayed
 from kvbench.workloads.passes import Pass
 from kvbench.workloads.prompt_text import PromptText
-from kvbench.workloads.trace import UNKNOWN, Prompts, Trace, load_trace
-from kvbench.workloads.trace_blocks import Blocks, distinct_blocks
-from kvbench.workloads.tracefile import TraceFile
+from kvbench.workloads.traces.blocks import Blocks, distinct_blocks
+from kvbench.workloads.traces.trace import UNKNOWN, Prompts, Trace, load_trace
+from kvbench.workloads.traces.tracefile import TraceFile
 
 LONGEST_S = 7 * 24 * 3600
 """A replay that takes longer is a trace with its times in another unit."""
+
+
+class Turns:
+    """A :class:`~kvbench.runners.base.RequestSource` of sessions: a later turn is sent when the one ahead of it has ended."""
+
+    needs_answers = False
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+        self.first = [request for request in requests if not request.key.turn]
+
+    @property
+    def count(self) -> int:
+        """All turns."""
+        return len(self._requests)
+
+    def after(self, request: Request, answer: Sequence[int] | None) -> Sequence[FollowUp]:
+        """The next turn of its session, answered or not: its prompt holds the recorded answers."""
+        following = self._requests[request.key.position + 1 : request.key.position + 2]
+        return [FollowUp(later, 0.0) for later in following if later.key.turn]
 
 
 @dataclass(frozen=True)
@@ -41,12 +62,19 @@ class TraceReplay:
         numbers: dict[tuple[int, bytes], int] = {}
         return [Pass("trace", 0, [numbers.setdefault(self._identity(index), len(numbers)) for index in range(len(self.trace))])]
 
-    def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request]:
-        """Every request of the trace, in order; their prompts are made when they are sent."""
-        return [
-            Request(request_key(pass_, arm, repeat, position), self.prompts[position], self.output_tokens[position])
-            for position in range(len(pass_.doc_ids))
+    def requests(self, arm: str, repeat: int, pass_: Pass) -> list[Request] | Turns:
+        """Every request of the trace, in order; their prompts are made when they are sent. A later turn comes after the one ahead of it."""
+        turns = self.trace.turns if any(self.trace.turns) else None
+        sessions = accumulate(turn == 0 for turn in self.trace.turns)
+        requests = [
+            Request(
+                request_key(pass_, arm, repeat, position, *((None, None) if turns is None else (session - 1, turns[position]))),
+                self.prompts[position],
+                self.output_tokens[position],
+            )
+            for position, session in zip(range(len(pass_.doc_ids)), sessions, strict=True)
         ]
+        return requests if turns is None else Turns(requests)
 
     def pace(self, pass_: Pass) -> Pace | None:
         """The trace's own times."""
@@ -106,7 +134,7 @@ def make_workload(config: TraceOptions, facts: RunnerFacts) -> TraceReplay:
         UsageError: the file cannot be used, or its times do not go with the options.
     """
     assert config.trace is not None
-    file = TraceFile(config.trace, PromptText(facts.tokenizer, "--trace"), config.trace_block_size, facts.vocab)
+    file = TraceFile(config.trace, PromptText(facts.tokenizer, "--trace"), config.trace_block_size, facts.vocab, config.trace_time_unit)
     trace = load_trace(file, config.limit, config.max_prompt_tokens)
     own = config.answer_tokens if config.overrides_output else None
     outputs = [max(own or (config.answer_tokens if said == UNKNOWN else said), 1) for said in trace.output_tokens]
@@ -124,7 +152,7 @@ def _times(trace: Trace, config: TraceOptions) -> list[float] | None:
     times = replayed(trace.times_s, config.speedup)
     if times[-1] > LONGEST_S:
         raise UsageError(
-            f"--trace {config.trace}: replaying its times takes {times[-1] / 86400:,.0f} days; raise --speedup (1000 if they are "
-            "milliseconds and not seconds), cut it with --limit, or leave its times out with --concurrency"
+            f"--trace {config.trace}: replaying its times takes {times[-1] / 86400:,.0f} days; say --trace-time-unit ms if they are "
+            "not seconds, raise --speedup, cut it with --limit, or leave its times out with --concurrency"
         )
     return times

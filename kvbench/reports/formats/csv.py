@@ -71,7 +71,7 @@ def _levelled(line: dict[str, Any]) -> dict[str, Any]:
     for name, value in line.items():
         if name == "ttft_ms":
             columns |= {"n" if part == "n" else f"ttft_ms_{part}": number for part, number in value.items()}
-        elif name in ("tpot_ms", "itl_ms"):
+        elif name in ("tpot_ms", "itl_ms", "e2el_ms"):
             columns |= {f"{name}_{part}": number for part, number in value.items()}
         elif name.endswith("_interval"):
             stem = name.removesuffix("_interval")

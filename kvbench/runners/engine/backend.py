@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,7 +13,7 @@ from kvbench.config.engine import EngineOptions
 from kvbench.errors import OutOfMemory, RunFailed
 from kvbench.models.shapes import WEIGHT_SEED
 from kvbench.models.units import ceil_div
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.kv.kv_store import KVStore
@@ -23,8 +22,7 @@ from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.floors import measure_floors
 from kvbench.runners.engine.model.model import Model, count_parameters, load_model
 from kvbench.runners.engine.runner import EngineRunner, memory_errors
-from kvbench.runners.engine.scheduling.allocation import ALLOCATIONS
-from kvbench.runners.engine.scheduling.preemption import VICTIMS
+from kvbench.runners.engine.scheduling.policies import ALLOCATIONS, VICTIMS
 from kvbench.runners.engine.scheduling.refusals import check_request
 from kvbench.workloads.draws import Draws
 
@@ -34,14 +32,13 @@ GIB = 2**30
 class EngineBackend:
     """A loaded model from which each arm gets an engine of its own, cold."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: EngineOptions) -> None:
         """Load the model.
 
-        Raises:
-            UsageError: the model is unknown, unreadable or refused.
-            RunFailed: CUDA was asked for and is not there, or the weights exceed the memory.
+        Raises ``UsageError``: the model is unknown, unreadable or refused; ``RunFailed``: CUDA was asked for and is not there, or the
+        weights exceed the memory.
         """
         self._config = config
         self.chunk_tokens = config.tier_chunk_tokens
@@ -53,21 +50,7 @@ class EngineBackend:
         _require_memory(self._device, {"weights": weights}, config.smaller)
         with memory_errors():
             self._model: Model = load_model(config.model, self._device, self._dtype, config.compile)
-
-    @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._model.vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return self._model.tokenizer
-
-    @property
-    def bytes_per_token(self) -> int:
-        """KV bytes a token takes."""
-        return self._model.shape.bytes_per_token
+        self.vocab, self.tokenizer, self.bytes_per_token = self._model.vocab, self._model.tokenizer, self._model.shape.bytes_per_token
 
     def profile(self, arm: str) -> str | None:
         """The engine's own, on every arm."""
@@ -82,14 +65,14 @@ class EngineBackend:
         config, shape = self._config, self._model.shape
         model = {
             "name": self._model.name,
-            "architecture": self._model.architecture,
+            "architecture": type(self._model.network).__name__,
             "parameters": self._model.parameters,
             "layers": shape.layers,
             "kv_heads": shape.kv_heads,
             "head_dim": shape.head_dim,
             "dtype": str(self._dtype).removeprefix("torch."),
-            "bytes_per_token": shape.bytes_per_token,
-            "vocab": self._model.vocab,
+            "bytes_per_token": self.bytes_per_token,
+            "vocab": self.vocab,
         }
         on_gpu = self._device.type == "cuda"
         device = {
@@ -106,11 +89,7 @@ class EngineBackend:
         return {"model": model, "device": device, "weights_seed": WEIGHT_SEED, "floors": floors}
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that could never run; ``UsageError``: it is longer than the pool or the model allows, with the sizes."""
         check_request(name, prompt_tokens, output_tokens, self._model, self._engine_config(ArmSetup("none")), self._config.shorter)
 
     def warm_up(self, prompt_tokens: int) -> None:
@@ -136,25 +115,17 @@ class EngineBackend:
         gc.freeze()  # what torch and the model left is not looked at again: a full collection takes 0.4 s, and may fall into a request
 
     def check_memory(self, arm: ArmSetup) -> None:
-        """Refuse an arm whose pool, host tier and swap space exceed the memory there is.
-
-        Raises:
-            OutOfMemory: with the sizes.
-        """
+        """Refuse an arm whose pool, host tier and swap space exceed the memory there is; raises ``OutOfMemory`` with the sizes."""
         device = {"device pool": self._engine_config(arm).num_blocks * (arm.block_size or self.capacity.block_size)}
         host = {"host tier": arm.host_tokens or 0, "swap space": arm.swap_tokens or 0}
         places = [(self._device, device), (torch.device("cpu"), host)] if self._device.type == "cuda" else [(self._device, device | host)]
         for place, parts in places:
             _require_memory(place, {name: tokens * self.bytes_per_token for name, tokens in parts.items() if tokens}, self._config.smaller)
 
-    def start(self, arm: ColdStart, clock: Clock) -> EngineRunner:
-        """A cold engine.
-
-        Raises:
-            OutOfMemory: pool and tier exceed the memory there is.
-        """
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> EngineRunner:
+        """A cold engine; raises ``OutOfMemory`` if pool and tier exceed the memory there is."""
         with memory_errors():
-            return EngineRunner(Engine(self._model, self._engine_config(arm.setup), clock, transfer=self._make_transfer), clock)
+            return EngineRunner(Engine(self._model, self._engine_config(arm), clock, transfer=self._make_transfer), clock)
 
     def close(self) -> None:
         """The model goes with the backend; frozen, its reference cycles would stay, and each run of a sweep would add its weights."""

@@ -21,17 +21,14 @@ from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.prefix_cache import PrefixCache
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
-from kvbench.runners.engine.kv.usage import usage
 from kvbench.runners.engine.model.attention import PagedStep
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
-from kvbench.runners.engine.scheduling.allocation import reserve_each
 from kvbench.runners.engine.scheduling.batch import Batch
-from kvbench.runners.engine.scheduling.beam_search import BeamSearch
-from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
+from kvbench.runners.engine.scheduling.beam_search import BeamSearch, Searches
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.refusals import check_beams, check_fork, check_request
-from kvbench.runners.engine.scheduling.scheduler import Admission, Policies, Scheduler, Work
-from kvbench.runners.engine.scheduling.searches import Searches
+from kvbench.runners.engine.scheduling.scheduler import Admission, Scheduler, Work
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.runners.engine.scheduling.swap import Swap
 
@@ -44,15 +41,14 @@ class Engine:
         model: Model,
         config: EngineConfig,
         clock: Callable[[], float] = time.perf_counter,
-        recovery: Recovery | None = None,
+        recovery: Recompute | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
     ) -> None:
         """Allocates the device pool, the host tier and the swap space, and touches all.
 
         ``recovery`` ``None``: as ``config.swap_tokens`` says.
 
-        Raises:
-            UsageError: there is no policy of a name.
+        Raises ``UsageError``: there is no policy of a name.
         """
         self.model = model
         self.config = config
@@ -68,9 +64,7 @@ class Engine:
         if recovery is None:
             space = (swap_blocks, config.block_size, self.transfer, self.pending, self.journal)
             recovery = Recompute() if config.swap_tokens is None else Swap(*space)
-        allocation = config.allocation if config.reserve_tokens is None else reserve_each(config.reserve_tokens)
-        policies = Policies(recovery, config.victim, allocation, config.copy_on_write)
-        self.scheduler = Scheduler(self.cache, policies, config.max_batch_tokens, self.journal, self.pending.reclaim, self.store.copy_block)
+        self.scheduler = Scheduler(self.cache, config, recovery, self.journal, self.pending.reclaim, self.store.copy_block)
         self._clock = clock
         self._salt = secrets.token_bytes(32)
         self._arrivals = itertools.count()
@@ -87,11 +81,7 @@ class Engine:
         return bool(self.scheduler.running or self.scheduler.waiting)
 
     def submit(self, request_id: str, prompt: list[int], max_tokens: int, sampling: Sampling = GREEDY) -> Sequence:
-        """Queue a request for exactly ``max_tokens`` output tokens.
-
-        Raises:
-            UsageError: as :func:`~kvbench.runners.engine.scheduling.refusals.check_request`.
-        """
+        """Queue a request for exactly ``max_tokens`` output tokens; ``UsageError`` as :func:`check_request`."""
         check_request(f"request {request_id}", len(prompt), max_tokens, self.model, self.config)
         block_keys, chunk_keys = KeyChain(self.config.block_size, self._salt), KeyChain(self.config.chunk_tokens, self._salt)
         arrival = next(self._arrivals)
@@ -104,8 +94,7 @@ class Engine:
 
         They are requests ``ID/0``, ``ID/1``, ...; each may end or be cancelled by itself.
 
-        Raises:
-            UsageError: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
+        Raises ``UsageError``: as :meth:`submit`, no sampling at all, or :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
         """
         if not samplings:
             raise UsageError(f"request {request_id}: 0 samples were asked for; ask for 1 or more")
@@ -117,11 +106,7 @@ class Engine:
         return [first, *first.followers]
 
     def submit_beams(self, request_id: str, prompt: list[int], max_tokens: int, beams: int) -> BeamSearch:
-        """Queue one prompt for a beam search; its beams are requests as :meth:`submit_samples` makes them, and end together.
-
-        Raises:
-            UsageError: as :meth:`submit_samples`, or :func:`~kvbench.runners.engine.scheduling.refusals.check_beams`.
-        """
+        """Queue one prompt for a beam search, whose beams are requests as samples are; ``UsageError`` as for these, or too many beams."""
         check_beams(f"request {request_id}", beams, self.model.vocab)
         search = BeamSearch(self.submit_samples(request_id, prompt, max_tokens, [GREEDY] * beams))
         self._searches.add(search)
@@ -132,9 +117,8 @@ class Engine:
 
         It arrives now. While the parent has no KV on the device, the child waits in the queue like any other.
 
-        Raises:
-            UsageError: :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`.
-            ValueError: the parent has ended, or is a beam, whose tokens are its search's.
+        Raises ``UsageError``: :func:`~kvbench.runners.engine.scheduling.refusals.check_fork`; ``ValueError``: the parent has ended, or is a
+        beam, whose tokens are its search's.
         """
         check_fork(f"request {request_id}", self.config)
         if parent.finished or parent.cancelled:
@@ -176,7 +160,7 @@ class Engine:
         for work in plan.work:
             self._write_through(work)
         if self.config.sample_usage and plan.work:
-            self.journal.note("usage", None, **usage(self.scheduler))
+            self.journal.note("usage", None, **self.scheduler.usage())
         given += self._searches.choose()
         self.pending.collect()
         finished += self._end(given)
@@ -231,7 +215,8 @@ class Engine:
         """Put a step's time where it belongs: to the stall it may end, or to the time before the first token."""
         sequence = work.sequence
         if sequence.stall is not None:
-            self.journal.caught_up(sequence, sequence.stall, work.rebuilt, seconds)
+            sequence.stall.add_step(seconds, work.rebuilt)
+            self.journal.note("catch up", sequence, tokens=work.rebuilt, ms=seconds * 1e3)
         elif not sequence.output_tokens:
             sequence.compute_s += seconds
 

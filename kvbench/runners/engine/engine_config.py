@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvbench.runners.engine.scheduling.allocation import Allocation, on_demand
-from kvbench.runners.engine.scheduling.preemption import VictimPolicy, newest
+from kvbench.runners.engine.scheduling.policies import Allocation, VictimPolicy, newest, on_demand
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Sizes of one engine, in tokens but for the blocks, and what it does when they run out.
 
-    ``host_tokens`` ``None``: no host tier; 0: one that holds nothing. ``swap_tokens`` ``None``: a preempted request is recomputed; else it
-    is swapped to a space of that size. ``prefix_cache``: blocks of the device pool are found again. ``copy_on_write``: forks share blocks.
-    ``reserve_tokens``: room for so many is kept for each request, in place of what ``allocation`` says. ``contiguous``: what a request is
-    given at once is one run. ``sample_usage``: an event each step says how slots are used. ``device_policy`` and ``host_policy``: names
-    of the eviction policies that say which free block that can be found, and which chunk of the host tier, goes first.
+    ``host_tokens`` ``None``: no host tier; 0: one that holds nothing. ``prefix_cache``: blocks of the device pool are found again.
+    ``copy_on_write``: forks share blocks, else they copy them. All others are as :class:`~kvbench.runners.base.ArmSetup` has them.
     """
 
     num_blocks: int

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench.runners.engine.kv.prefix_cache import Hit
-from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
-from kvbench.runners.engine.scheduling.stall import OpenStall
+from kvbench.runners.engine.scheduling.sequence import Loading, OpenStall, Sequence
+from kvbench.runs.events import EventName
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Journal:
         self.clock = clock
         self._block_bytes = block_bytes
 
-    def note(self, event: str, sequence: Sequence | None, **fields: object) -> None:
+    def note(self, event: EventName, sequence: Sequence | None, **fields: object) -> None:
         """An event now."""
         request = {} if sequence is None else {"request_id": sequence.request_id}
         self.events.append({"event": event, "step": self.counters.steps, "time_s": self.clock(), **request, **fields})
@@ -74,45 +74,14 @@ class Journal:
         self.counters.preemptions += 1
         self.note("preempt", sequence, tokens=sequence.computed)
 
-    def swap_full(self, sequence: Sequence, tokens: int) -> None:
-        """There is no room to swap a sequence out: it will be recomputed."""
-        self.counters.swap_full += 1
-        self.note("swap full", sequence, tokens=tokens)
-
     def swapped_out(self, sequence: Sequence, tokens: int, blocks: int, begin_s: float) -> None:
         """KV has arrived in the swap space."""
         self.counters.swapped_out_tokens += tokens
         self.counters.swapped_out_bytes += blocks * self._block_bytes
         self._note_copy("swap out", sequence, tokens, blocks, self.clock() - begin_s)
 
-    def swapped_in(self, sequence: Sequence, loading: Loading) -> None:
-        """KV is back on the device."""
-        self._loaded("swap in", sequence, loading)
-
-    def stopped_loading(self, sequence: Sequence, loading: Loading) -> None:
-        """KV that was on its way back has been given up; it is moved all the same."""
-        self._loaded("swap in stopped", sequence, loading)
-
-    def caught_up(self, sequence: Sequence, stall: OpenStall, rebuilt: int, seconds: float) -> None:
-        """A sequence that was preempted had a step, which rebuilt so many tokens of its KV; 0: the first step after."""
-        stall.add_step(seconds, rebuilt)
-        self.note("catch up", sequence, tokens=rebuilt, ms=seconds * 1e3)
-
-    def forked(self, parent: Sequence, child: Sequence) -> None:
-        """A sequence goes on from where another is."""
-        self.note("fork", child, parent=parent.request_id)
-
-    def fork_waits(self, child: Sequence) -> None:
-        """A fork has to wait in the queue."""
-        self.counters.waited_forks += 1
-        self.note("fork waits", child)
-
-    def copied(self, sequence: Sequence, blocks: int) -> None:
-        """A sequence got its own copy of blocks that others hold."""
-        self.counters.copied_blocks += blocks
-        self.note("copy", sequence, blocks=blocks)
-
-    def _loaded(self, event: str, sequence: Sequence, loading: Loading) -> None:
+    def swapped_in(self, sequence: Sequence, loading: Loading, event: EventName = "swap in") -> None:
+        """KV is back on the device, or was on its way when the ``event`` came: it is moved all the same."""
         seconds = self.clock() - loading.begin_s
         self.counters.swapped_in_tokens += loading.tokens
         self.counters.swapped_in_bytes += loading.blocks * self._block_bytes
@@ -120,5 +89,10 @@ class Journal:
             sequence.stall.restoring_s += seconds
         self._note_copy(event, sequence, loading.tokens, loading.blocks, seconds)
 
-    def _note_copy(self, event: str, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
+    def copied(self, sequence: Sequence, blocks: int) -> None:
+        """A sequence got its own copy of blocks that others hold."""
+        self.counters.copied_blocks += blocks
+        self.note("copy", sequence, blocks=blocks)
+
+    def _note_copy(self, event: EventName, sequence: Sequence, tokens: int, blocks: int, seconds: float) -> None:
         self.note(event, sequence, tokens=tokens, bytes=blocks * self._block_bytes, ms=seconds * 1e3)

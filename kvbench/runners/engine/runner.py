@@ -6,12 +6,11 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from kvbench.errors import OutOfMemory
-from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
+from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource, Runner
 from kvbench.runners.engine.engine import Engine
 from kvbench.runners.engine.model.sampling import Sampling
 from kvbench.runners.engine.scheduling import sequence as engine_sequence
@@ -29,23 +28,15 @@ class _Sent:
     answers: list[engine_sequence.Sequence]
 
 
-class EngineRunner:
+class EngineRunner(Runner):
     """One cold engine, driven by the thread that calls it: between two steps it sends what is due."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine: Engine | None = engine
         self._clock = clock
 
-    def describe(self) -> dict[str, Any]:
-        """There is no server."""
-        return {"command": None}
-
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        """Run all requests; see :class:`kvbench.runners.base.Runner`.
-
-        Raises:
-            OutOfMemory: the machine or the device ran out while computing.
-        """
+        """See :class:`kvbench.runners.base.Runner`; ``OutOfMemory``: the machine or the device ran out while computing."""
         engine = self._require_engine()
         engine.pool.peak_used, engine.scheduler.peak_running = engine.pool.used_blocks, 0
         gc.collect()  # now, rather than inside a request
@@ -87,7 +78,7 @@ class EngineRunner:
 
     def _record(self, sent: _Sent, sequence: engine_sequence.Sequence, alone: bool) -> RequestRecord:
         device, host = sequence.device_hit, sequence.host_hit
-        known = device is not None and host is not None
+        computed = None if device is None or host is None else sequence.prompt_tokens - device - host
         return RequestRecord(
             key=replace(sent.request.key, request_id=sequence.request_id),
             prompt_tokens=sequence.prompt_tokens,
@@ -95,8 +86,8 @@ class EngineRunner:
             output_tokens=sequence.output_tokens,
             cached_tokens_device=device,
             cached_tokens_host=host,
-            computed_tokens=sequence.prompt_tokens - device - host if device is not None and host is not None else None,
-            attribution="engine" if known else None,
+            computed_tokens=computed,
+            attribution=None if computed is None else "engine",
             restore_ms=sequence.restore_s * 1e3,
             compute_ms=sequence.compute_s * 1e3 if alone else None,
             scheduled_s=sent.due_s,

@@ -215,6 +215,7 @@ class Connection(asyncio.Protocol):
         self._call = call
         self._parser = httptools.HttpResponseParser(self)
         self._began = self._has_length = self._until_close = self._complete = self._reusable = self._overrun = False
+        self._location = ""
         self._failure: Failure | None = None
         self._pieces: list[bytes] = []
         call.receiver.sent(self._owner.clock())
@@ -280,13 +281,15 @@ class Connection(asyncio.Protocol):
         """A header of the answer."""
         if name.lower() in (b"content-length", b"transfer-encoding"):
             self._has_length = True
+        elif name.lower() == b"location":
+            self._location = value.decode(errors="replace")
 
     def on_headers_complete(self) -> None:
         """The status is known, and how the answer ends: an answer without a length ends with the connection."""
         status = self._parser.get_status_code()
         self._until_close = not self._has_length
         if status >= 200 and self._call is not None and not self._complete:
-            self._call.receiver.status(status)
+            self._call.receiver.status(status, self._location)
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvbench.config.secrets import mask_login
 from kvbench.runners.base import Request
 from kvbench.runners.http.endpoints.endpoint import Endpoint, Usage
 from kvbench.runners.http.stream import DONE, EventStream
@@ -86,6 +87,7 @@ class AnswerReader:
         self._scheduled_s, self._on_end = scheduled_s, on_end
         self._sent_s: float | None = None
         self._status: int | None = None
+        self._location = ""
         self._error_body = b""
         self._beginning = b""
         self._events = EventStream()
@@ -100,9 +102,9 @@ class AnswerReader:
         """Written to a connection."""
         self._sent_s = time_s
 
-    def status(self, status: int) -> None:
+    def status(self, status: int, location: str) -> None:
         """The answer's status."""
-        self._status = status
+        self._status, self._location = status, location
 
     def body(self, time_s: float, data: bytes) -> Failure | None:
         """Read the events that this piece completes."""
@@ -177,7 +179,11 @@ class AnswerReader:
     def _check(self, counts: list[int] | None, output_tokens: int | None) -> Failure | None:
         """What is wrong with an answer that HTTP calls whole."""
         if self._status != 200:
-            return Failure("http_status", f"HTTP {self._status}: {self._endpoint.read_error(self._error_body)}")
+            said = self._endpoint.read_error(self._error_body)
+            if self._location:  # its query may be secret
+                place = self._endpoint.read_error(mask_login(self._location.partition("?")[0]).encode())
+                said = f"it sends on to {place}, where kvbench does not follow: give the address there"
+            return Failure("http_status", f"HTTP {self._status}: {said}")
         # A page, or an error that is no event.
         words = "" if self._times else f"; it begins with: {self._endpoint.read_error(self._beginning)}"
         if self._events.unfinished:

@@ -26,8 +26,8 @@ class Receiver(Protocol):
     def sent(self, time_s: float) -> None:
         """The request is handed to the kernel next."""
 
-    def status(self, status: int) -> None:
-        """The head of the answer is there."""
+    def status(self, status: int, location: str) -> None:
+        """The head of the answer is there; ``location``: where it sends on to, empty where nowhere."""
 
     def body(self, time_s: float, data: bytes) -> Failure | None:
         """A piece of the body, and when the socket was read. A failure returned ends the exchange with it, and closes the connection."""

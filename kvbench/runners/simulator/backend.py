@@ -13,7 +13,7 @@ from kvbench.errors import UsageError
 from kvbench.models.config import count_of, read_config, text_part
 from kvbench.models.kv_size import kv_size
 from kvbench.models.units import ceil_div
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.profiles import PROFILES
 from kvbench.runners.simulator.host_tier import chunks_to_hold
 from kvbench.runners.simulator.prediction import Predictor
@@ -27,20 +27,19 @@ from kvbench.runs.run_folder import read_run
 class SimulatorBackend:
     """A profile at given sizes, from which each arm gets a cold simulator."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: SimulatorOptions) -> None:
         """Read the model's sizes and the run that rates are fitted to.
 
-        Raises:
-            UsageError: the model's config cannot be used, or the run to calibrate with tells too little.
+        Raises ``UsageError``: the model's config cannot be used, or the run to calibrate with tells too little.
         """
         self._profile = PROFILES[config.profile]
         self.chunk_tokens = config.tier_chunk_tokens if self._profile.host is not None else 1  # whole documents have no chunks
         self._config = config
         model = read_config(config.model)
         text = text_part(model)
-        self._vocab = count_of(text, config.model, "vocab_size")
+        self.vocab, self.tokenizer = count_of(text, config.model, "vocab_size"), Path(config.model) / "tokenizer.json"
         says_longest = text.get("max_position_embeddings") is not None
         self._max_tokens = count_of(text, config.model, "max_position_embeddings") if says_longest else None
         self._longest = 1
@@ -51,22 +50,8 @@ class SimulatorBackend:
         self._rates, self._described_rates = _find_rates(config)
 
     @property
-    def vocab(self) -> int:
-        """Token ids are below this."""
-        return self._vocab
-
-    @property
-    def tokenizer(self) -> Path:
-        """Where the model's ``tokenizer.json`` is, if it has one."""
-        return Path(self._config.model) / "tokenizer.json"
-
-    @property
     def bytes_per_token(self) -> int:
-        """KV bytes a token takes.
-
-        Raises:
-            UsageError: the model's KV is of a kind that has no rule.
-        """
+        """KV bytes a token takes; raises ``UsageError`` if the model's KV is of a kind that has no rule."""
         try:
             return kv_size(self._config.model, self._config.dtype, self._longest).bytes_per_token
         except UsageError as error:
@@ -89,18 +74,14 @@ class SimulatorBackend:
         except UsageError:  # a size in tokens needs none
             bytes_per_token = None
         return {
-            "model": {"name": self._config.model, "vocab": self._vocab, "bytes_per_token": bytes_per_token},
+            "model": {"name": self._config.model, "vocab": self.vocab, "bytes_per_token": bytes_per_token},
             "device": {"device": None},
             "weights_seed": None,
             "rates": self._described_rates,
         }
 
     def check(self, name: str, prompt_tokens: int, output_tokens: int) -> None:
-        """Refuse a request that could never run.
-
-        Raises:
-            UsageError: it is empty, or longer than the pool or the model allows, with the sizes.
-        """
+        """Refuse a request that could never run; ``UsageError``: empty, or longer than the pool or the model allows, with the sizes."""
         self._longest = max(self._longest, prompt_tokens + output_tokens)
         size = f"{name}: {prompt_tokens:,} prompt and {output_tokens:,} output tokens"
         if not prompt_tokens:
@@ -124,11 +105,11 @@ class SimulatorBackend:
     def warm_up(self, prompt_tokens: int) -> None:
         """There is nothing to warm up."""
 
-    def start(self, arm: ColdStart, clock: Clock) -> SimulatorRunner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> SimulatorRunner:
         """A cold simulator, with a clock of its own."""
         pool = self.capacity
         capacity = CacheSizes(pool.tokens, pool.block_size, arm.host_tokens, self._config.tier_chunk_tokens)
-        profile = self._profile.under(arm.setup.device_policy, arm.setup.host_policy)
+        profile = self._profile.under(arm.device_policy, arm.host_policy)
         return SimulatorRunner(Predictor(profile, capacity, self._rates))
 
     def close(self) -> None:
@@ -138,8 +119,7 @@ class SimulatorBackend:
 def _find_rates(config: SimulatorOptions) -> tuple[Rates | None, dict[str, Any] | None]:
     """The rates of a run, given or fitted, and what the manifest says of them; ``None`` where there are none.
 
-    Raises:
-        UsageError: the run to calibrate with tells no rate that an arm of this one needs.
+    Raises ``UsageError``: the run to calibrate with tells no rate that an arm of this one needs.
     """
     given = Rates(config.prefill_rate, config.restore_rate, config.overhead_ms or 0.0)
     if config.calibrate is None:

@@ -50,8 +50,7 @@ class BlockTrace:
     def previous(self, ids: Integers) -> Integers:
         """For each place in ``ids`` (this trace's, in whatever order within a request) the place before it of the same id; −1: none.
 
-        Raises:
-            UsageError: an id comes twice in a request.
+        Raises ``UsageError``: an id comes twice in a request.
         """
         count = len(ids)
         order, same = _by_id(ids)

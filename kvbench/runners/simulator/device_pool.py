@@ -31,17 +31,10 @@ class Duplicate:
 
 
 class DevicePool:
-    """``blocks`` physical blocks under a profile's rules.
-
-    Invariant between requests: blank + findable = usable blocks.
-    """
+    """``blocks`` physical blocks under a profile's rules. Invariant between requests: blank + findable = usable blocks."""
 
     def __init__(self, blocks: int, rules: DeviceRules) -> None:
-        """Cold, every block blank.
-
-        Raises:
-            UsageError: the profile reserves more blocks than there are, or its policy cannot be used.
-        """
+        """Cold, every block blank; ``UsageError``: the profile reserves more blocks than there are, or its policy cannot be used."""
         self.usable = blocks - rules.reserved_blocks
         if self.usable < 0:
             raise UsageError(f"the pool has {blocks} blocks, and the profile reserves {rules.reserved_blocks}; raise --kv-tokens")
@@ -62,8 +55,7 @@ class DevicePool:
             prompt_blocks: blocks the prompt takes, the last one perhaps not full.
             blocks: blocks that prompt and output take in the end.
 
-        Raises:
-            UsageError: that is more than the pool has.
+        Raises ``UsageError``: that is more than the pool has.
         """
         if blocks > self.usable:
             raise UsageError(f"a request needs {blocks:,} blocks, the pool has {self.usable:,}; raise --kv-tokens")

@@ -37,10 +37,7 @@ class ChunkTier:
     def load(self, keys: Sequence[Key], start: int, limit: int) -> tuple[int, int]:
         """Look a prompt up and use what is found.
 
-        Args:
-            keys: of its full chunks.
-            start: where the device's hit ends.
-            limit: where a hit must end at the latest.
+        ``keys``: of its full chunks. ``start``: where the device's hit ends. ``limit``: where a hit must end at the latest.
 
         Returns:
             Where the hit ends, at least ``start``, and where the chunks found end, whether they were needed or not.

@@ -33,12 +33,9 @@ class Prediction:
     def to_json(self) -> dict[str, Any]:
         """Sums by tier; device, host and computed tokens, and the predicted TTFT in ms, of each request by its position in the pass."""
         order = sorted(range(len(self.requests)), key=lambda number: self.requests[number].key.position)
-        device, host, computed = (sum(part) for part in zip(*self.tokens, strict=True)) if self.tokens else (0, 0, 0)
         return {
             "profile": self.profile,
-            "device": device,
-            "host": host,
-            "computed": computed,
+            **TierTokens.total(self.tokens)._asdict(),
             "requests": [list(self.tokens[number]) for number in order],
             "ttft_ms": [self.ttft_ms[number] for number in order],
             "exact": self.exact,
@@ -62,30 +59,24 @@ class Predictor:
         has as many :data:`~kvbench.runners.simulator.simulator.UNKNOWN_OUTPUT` instead, so that equal prompts have equal answers. Output
         tokens take no time, nor does a first token without rates: where a pause may let another request go first, the order is an estimate.
 
-        Args:
-            start_s: of the pass, on the virtual clock.
-
-        Raises:
-            UsageError: a request does not fit the pool.
+        ``start_s``: of the pass, on the virtual clock. Raises ``UsageError``: a request does not fit the pool.
         """
         clock = VirtualClock(start_s)
         queue = SendQueue(source, ClosedLoop(1) if isinstance(pace, ClosedLoop) else pace, clock)
         read, times, requests, dues = list[TierTokens](), list[float | None](), list[Request](), list[float]()
         certain = True
-        while queue:
-            clock.now = max(clock.now, queue.due_s)
-            for request, due in queue.due():
-                tokens = self._simulator.read(request.prompt, request.output_tokens, request.key.doc_id)
-                ttft = None if self._rates is None else self._rates.ttft_ms(tokens)
-                read.append(tokens)
-                times.append(ttft)
-                requests.append(request)
-                dues.append(due)
-                end = due + (ttft or 0.0) / 1e3
-                if isinstance(pace, ClosedLoop):
-                    clock.now = end
-                later = queue.ended(request, [UNKNOWN_OUTPUT] * request.output_tokens, end)
-                certain &= len(queue) < 2 or not any(follow.pause_s for follow in later)
+        for request, due in _in_turn(queue, clock):
+            tokens = self._simulator.read(request.prompt, request.output_tokens, request.key.doc_id)
+            ttft = None if self._rates is None else self._rates.ttft_ms(tokens)
+            read.append(tokens)
+            times.append(ttft)
+            requests.append(request)
+            dues.append(due)
+            end = due + (ttft or 0.0) / 1e3
+            if isinstance(pace, ClosedLoop):
+                clock.now = end
+            later = queue.ended(request, [UNKNOWN_OUTPUT] * request.output_tokens, end)
+            certain &= len(queue) < 2 or not any(follow.pause_s for follow in later)
         exact = self._simulator.exact and certain
         return Prediction(self._profile.name, tuple(read), tuple(times), self._rates, exact, tuple(requests), tuple(dues))
 
@@ -94,11 +85,16 @@ def in_order(source: RequestSource) -> Iterator[Request]:
     """All requests of a pass, one at a time, in the order in which :meth:`Predictor.predict` has them without rates."""
     clock = VirtualClock(0.0)
     queue = SendQueue(source, ClosedLoop(1), clock)
+    for request, due in _in_turn(queue, clock):
+        queue.ended(request, [UNKNOWN_OUTPUT] * request.output_tokens, due)
+        yield request
+
+
+def _in_turn(queue: SendQueue, clock: VirtualClock) -> Iterator[tuple[Request, float]]:
+    """Every request with the time at which it is due, to which the clock is moved; each must have ended before the next is asked for."""
     while queue:
         clock.now = max(clock.now, queue.due_s)
-        for request, due in queue.due():
-            queue.ended(request, [UNKNOWN_OUTPUT] * request.output_tokens, due)
-            yield request
+        yield from queue.due()
 
 
 class VirtualClock(Clock):

@@ -30,10 +30,5 @@ def replay(requests: Iterable[Sequence[Key]], capacity: int, tail_first: bool, p
 
 
 def most_hits(requests: Sequence[Sequence[Key]], capacity: int) -> int:
-    """The most block hits that any order of eviction could give (:class:`~kvbench.runners.simulator.policies.belady.Belady`).
-
-    Args:
-        requests: as for :func:`replay`.
-        capacity: in blocks.
-    """
+    """As :func:`replay`, the most that any order of eviction could give (:class:`~kvbench.runners.simulator.policies.belady.Belady`)."""
     return replay(requests, capacity, tail_first=True, policy=make_policy("belady", capacity, requests))

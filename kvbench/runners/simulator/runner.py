@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from kvbench.runners.base import Pace, Request, RequestSource
+from kvbench.runners.base import Pace, Request, RequestSource, Runner
 from kvbench.runners.simulator.prediction import Predictor
 from kvbench.runners.simulator.simulator import TierTokens
 from kvbench.runs.rates import Rates
@@ -14,7 +13,7 @@ from kvbench.runs.records import PassTotals, RequestRecord
 COUNTERS = ("requests", "prompt_tokens", "device_hit_tokens", "host_hit_tokens", "computed_tokens")
 
 
-class SimulatorRunner:
+class SimulatorRunner(Runner):
     """One cold simulator. Requests go one at a time, in the order of sending, and each has the machine for itself."""
 
     def __init__(self, predictor: Predictor) -> None:
@@ -22,10 +21,6 @@ class SimulatorRunner:
         self._now = 0.0
         """Seconds on the virtual clock, which stands still where no time is predicted."""
         self._counters = dict.fromkeys(COUNTERS, 0)
-
-    def describe(self) -> dict[str, Any]:
-        """There is no server."""
-        return {"command": None}
 
     def run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
         """Predict all requests; see :class:`kvbench.runners.base.Runner`.
@@ -44,10 +39,6 @@ class SimulatorRunner:
             on_end(record)
         loaded = self._counters["host_hit_tokens"] - before["host_hit_tokens"]
         return PassTotals(before, dict(self._counters), None, None, None, loaded)
-
-    def take_events(self) -> list[dict[str, object]]:
-        """There are none."""
-        return []
 
     def close(self) -> None:
         """Nothing is held."""

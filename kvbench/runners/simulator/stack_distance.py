@@ -60,13 +60,8 @@ def curve_of(needed: Integers) -> HitCurve:
 def smallest_capacities(trace: BlockTrace, tail_first: bool) -> Integers:
     """For each access, in the trace's order, the smallest pool in blocks that it hits in, or ``NEVER``.
 
-    Time and memory: N log N for N accesses, about 100 bytes an access.
-
-    Args:
-        tail_first: in which order a request's blocks are touched at its end.
-
-    Raises:
-        UsageError: a request has an id twice.
+    Time and memory: N log N for N accesses, about 100 bytes an access. ``tail_first``: in which order a request's blocks are touched at its
+    end. Raises ``UsageError``: a request has an id twice.
     """
     mirror = _mirror(trace) if tail_first else None
     depths = _depths(trace, trace.ids if mirror is None else trace.ids[mirror])

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from kvbench.config.secrets import mask_value
 from kvbench.config.vllm import VllmOptions
 from kvbench.errors import UsageError
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.http.address import Address, authorised, request_headers, split_login
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
@@ -117,22 +117,22 @@ class AttachedBackend:
         """Each server is warmed up when its arm starts, with a prompt of this length."""
         self._warm_up_tokens = prompt_tokens
 
-    def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> VllmRunner:
         """The arm's server, warmed up, and emptied if that is allowed; ``RunFailed``: it does not answer, or is not emptied."""
-        server = self._servers[arm.arm]
+        server = self._servers[arm.name]
         with ExitStack() as stack:
             http = stack.enter_context(open_client(server.headers))
-            config, name, salt = self._config, self._served.name, f"{self.nonce}-{arm.repeat}"
+            config, name, salt = self._config, self._served.name, f"{self.nonce}-{repeat}"
             patience, ids = Patience(config.request_timeout), config.compares_outputs
             client = Client(server.url, name, clock, server.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
-            self._note(f"warming up arm {arm.arm}")
-            warm_up(client, f"{self.nonce}/{arm.arm}/{arm.repeat}", self.vocab, self._warm_up_tokens, config.in_flight)
+            self._note(f"warming up arm {arm.name}")
+            warm_up(client, f"{self.nonce}/{arm.name}/{repeat}", self.vocab, self._warm_up_tokens, config.in_flight)
             if config.allow_reset:
                 empty(http, server.url, None)
             quiesce = Quiesce(http, server.url, None, self.chunk_tokens, None, STORES_S)
-            own_pool = {} if arm.setup.device_tokens is None else {"device_tokens": self._pools[arm.arm].tokens}
+            own_pool = {} if arm.device_tokens is None else {"device_tokens": self._pools[arm.name].tokens}
             described = {"command": None, "url": server.url} | own_pool
-            return VllmRunner(client, quiesce, arm.setup.tier != "none", described, None, stack.pop_all())
+            return VllmRunner(client, quiesce, arm.tier != "none", described, None, stack.pop_all())
 
     def close(self) -> None:
         """Nothing of the servers is ours."""

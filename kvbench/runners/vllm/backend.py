@@ -13,7 +13,7 @@ import psutil
 
 from kvbench.config.vllm import VllmOptions
 from kvbench.errors import OutOfMemory, RunFailed, UsageError
-from kvbench.runners.base import ArmSetup, Clock, ColdStart, DeviceCapacity
+from kvbench.runners.base import ArmSetup, Clock, DeviceCapacity
 from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.servers.kinds.kind import ServedModel
@@ -35,7 +35,7 @@ CPU_BLOCK_SIZE, GPU_BLOCK_SIZE = 32, 16
 class VllmBackend:
     """The means to start a fresh vLLM server, and its LMCache server, for each arm and repeat."""
 
-    nonce = None
+    nonce: str | None = None
 
     def __init__(self, config: VllmOptions, folder: Path, note: Callable[[str], None]) -> None:
         """Find the interpreter and the model, and start a server if only one can tell the capacity.
@@ -115,26 +115,26 @@ class VllmBackend:
         """Each server is warmed up when it has started, with a prompt of this length."""
         self._warm_up_tokens = prompt_tokens
 
-    def start(self, arm: ColdStart, clock: Clock) -> VllmRunner:
+    def start(self, arm: ArmSetup, repeat: int, clock: Clock) -> VllmRunner:
         """Fresh servers, warmed up and emptied again; ``RunFailed``: they do not start, have another pool, or are not emptied."""
         with ExitStack() as stack:
-            servers = self._take_spare(arm) or self._started(arm.setup, arm.repeat)
+            servers = self._take_spare(arm, repeat) or self._started(arm, repeat)
             stack.callback(servers.stop)
             http = stack.enter_context(open_client(servers.headers))
-            pool, asked = KIND.read_pool(http, servers.url), arm.setup.device_tokens or self.capacity.tokens
+            pool, asked = KIND.read_pool(http, servers.url), arm.device_tokens or self.capacity.tokens
             if pool != DeviceCapacity(asked, self.capacity.block_size):
-                raise RunFailed(f"the server of arm {arm.arm} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
-            salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
+                raise RunFailed(f"the server of arm {arm.name} has a pool of {pool.tokens:,} tokens, not {asked:,}; give --kv-tokens")
+            salt = secrets.token_hex(8) if arm.tier == "redis" else None
             name, config = KIND.served_model(http, servers.url).name, self._config
             patience, ids = Patience(config.request_timeout), config.compares_outputs
             client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
-            self._note(f"warming up arm {arm.arm}")
+            self._note(f"warming up arm {arm.name}")
             warm_up(client, "started", self.vocab, self._warm_up_tokens, config.in_flight)
             empty(http, servers.url, servers.lmcache_url)
             chunks = None if arm.host_tokens is None else int(arm.host_tokens * LMCACHE_WATERMARK) // self.chunk_tokens
             quiesce = Quiesce(http, servers.url, servers.lmcache_url, self.chunk_tokens, chunks, STORES_S)
             described = {"command": servers.describe(), "cache_salt": salt}
-            return VllmRunner(client, quiesce, arm.setup.tier != "none", described, servers, stack.pop_all())
+            return VllmRunner(client, quiesce, arm.tier != "none", described, servers, stack.pop_all())
 
     def close(self) -> None:
         """Stop the server that told the capacity, if no arm took it."""
@@ -155,10 +155,10 @@ class VllmBackend:
             self.close()
             raise
 
-    def _take_spare(self, arm: ColdStart) -> ArmServers | None:
+    def _take_spare(self, arm: ArmSetup, repeat: int) -> ArmServers | None:
         """The server that told the capacity, if this is the first arm and has no tier; otherwise it is stopped."""
         spare, self._spare = self._spare, None
-        if spare is not None and (arm.arm, arm.repeat) != ("none", 0):
+        if spare is not None and (arm.name, repeat) != ("none", 0):
             spare.stop()
             return None
         return spare

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from kvbench.errors import RunFailed, UsageError
 from kvbench.models.config import count_of, read_config, text_part
-from kvbench.models.kv_size import KVSize, kv_size
+from kvbench.models.kv_rules import KVSize
+from kvbench.models.kv_size import kv_size
 from kvbench.models.shapes import SHAPES, WEIGHT_SEED
 from kvbench.runners.vllm.installation import ask
 from kvbench.runners.vllm.tiers import OFFLINE

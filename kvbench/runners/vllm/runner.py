@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from kvbench.errors import RunFailed
-from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource
+from kvbench.runners.base import ClosedLoop, Pace, Request, RequestSource, Runner
 from kvbench.runners.http.client import Client
 from kvbench.runners.http.exchange import Exchange
 from kvbench.runners.servers.counters import Scrape, difference
@@ -23,7 +23,7 @@ DEATH_S = 2.0
 """From the last answer of a server that dies to its end."""
 
 
-class VllmRunner:
+class VllmRunner(Runner):
     """One server, cold when it was given, until it is closed."""
 
     def __init__(
@@ -97,10 +97,6 @@ class VllmRunner:
             raise RunFailed(load.gave_up)
         after = last if alone else self._quiesce.after(*answered)
         return self._totals(before, after, load.lags_s, failed)
-
-    def take_events(self) -> list[dict[str, object]]:
-        """A server tells no events."""
-        return []
 
     def close(self) -> None:
         """Stop what was started."""

@@ -17,7 +17,7 @@ from kvbench.experiments.readings import ExperimentView
 from kvbench.experiments.trace.options import TraceOptions
 from kvbench.experiments.trace.workload import TraceReplay, make_workload
 from kvbench.reports.formats import markdown, terminal
-from kvbench.runners.base import DeviceCapacity, OpenLoop
+from kvbench.runners.base import DeviceCapacity, OpenLoop, as_source
 from kvbench.runs.run_folder import Run, read_run
 from kvbench.session import session
 from kvbench.session.watcher import Watcher
@@ -265,8 +265,9 @@ def test_a_speedup_of_a_trace_without_times(tmp_path: Path) -> None:
 
 def test_times_in_another_unit_are_noticed(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "own.jsonl", [{"token_ids": [1], "timestamp": time} for time in (0, 3_536_999)])
-    with pytest.raises(UsageError, match=r"replaying its times takes 41 days; raise --speedup \(1000 if they are milliseconds"):
+    with pytest.raises(UsageError, match=r"replaying its times takes 41 days; say --trace-time-unit ms if they are not seconds"):
         workload(trace)
+    assert workload(trace, trace_time_unit="ms").times_s == pytest.approx([0.0, 3536.999])
     assert workload(trace, speedup=1000).times_s == pytest.approx([0.0, 3536.999])
     assert workload(trace, concurrency=4).times_s is None
 
@@ -280,7 +281,7 @@ def test_the_pace_is_relative_to_the_first_request(made: Path) -> None:
 
 def test_prompts_are_made_when_they_are_sent(made: Path) -> None:
     replay = workload(made)
-    requests = replay.requests("none", 0, replay.passes[0])
+    requests = as_source(replay.requests("none", 0, replay.passes[0])).first
     assert not any(isinstance(request.prompt, list) for request in requests)
     assert [len(request.prompt) for request in requests] == [90, 96, 96, 80, 90]
     assert list(requests[4].prompt) == list(requests[0].prompt)

@@ -26,8 +26,8 @@ from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
 from kvbench.runners.engine.scheduling import sequence as engine_sequence
-from kvbench.runners.engine.scheduling.allocation import reserve
-from kvbench.runners.engine.scheduling.recovery import Recovery
+from kvbench.runners.engine.scheduling.policies import reserve
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.scheduler import Work
 from kvbench.runners.engine.scheduling.swap import Swap
 
@@ -72,7 +72,7 @@ class FakeEngine(Engine):
         host: int | None = None,
         chunk: int = 0,
         alphabet: int = 2048,
-        recovery: Recovery | None = None,
+        recovery: Recompute | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
         **policies: Any,
     ) -> None:

@@ -23,7 +23,7 @@ from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.attention import PagedStep
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.scheduling import sequence as engine_sequence
-from kvbench.runners.engine.scheduling.recovery import Recovery
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.scheduler import Work
 
 DEVICE = torch.device(os.environ.get("KVBENCH_TEST_DEVICE", "cpu"))
@@ -135,7 +135,7 @@ class WatchedEngine(Engine):
         budget: int = 2048,
         host: int | None = None,
         chunk: int = CHUNK,
-        recovery: Recovery | None = None,
+        recovery: Recompute | None = None,
         transfer: Callable[[KVStore], Transfer] = make_transfer,
         **policies: Any,
     ) -> None:

@@ -9,6 +9,7 @@ position. That fault is seen in K and V by address, and in the output as soon as
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -199,10 +200,12 @@ def test_an_inverted_merge_is_noticed(model: Model, reference: Reference, monkey
 
 
 def test_rows_that_see_the_future_are_noticed(model: Model, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    def uncausal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
-        return attention._grouped(query, key, value, scale=scaling)
+    grouped = attention._grouped
 
-    monkeypatch.setattr(attention, "_causal", uncausal)
+    def uncausal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool = False, **rest: Any) -> torch.Tensor:
+        return grouped(query, key, value, **rest)
+
+    monkeypatch.setattr(attention, "_grouped", uncausal)
     assert noticed(model, reference)
 
 

@@ -273,6 +273,26 @@ def test_nothing_is_sent_before_the_server_has_accepted_every_connection() -> No
     assert kinds(exchanges) == ["closed"] * 3
 
 
+def test_an_answer_that_sends_on_says_where_to_and_no_secret() -> None:
+    def serve() -> None:
+        where = b"Location: http://u:geheim@there:8000/v1/completions?key=geheim\r\n"
+        with listener.accept()[0] as connection:
+            connection.settimeout(10)
+            connection.recv(100_000)
+            connection.sendall(b"HTTP/1.1 307 -\r\n" + where + b"Content-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        listener.settimeout(10)
+        answering = pool.submit(serve)
+        (exchange,), _ = send(f"http://127.0.0.1:{listener.getsockname()[1]}", 1, ClosedLoop(1))
+        answering.result()
+    assert exchange.error is not None
+    assert (exchange.error.kind, exchange.error.status) == ("http_status", 307)
+    assert "HTTP 307: it sends on to http://" in exchange.error.message
+    assert "there:8000/v1/completions, where kvbench does not follow: give the address there" in exchange.error.message
+    assert "geheim" not in exchange.error.message
+
+
 def test_a_server_that_keeps_none_gets_one_for_each_request() -> None:
     with serving(Script(keep_alive=False)) as server:
         exchanges, _ = send(server.url, 5, ClosedLoop(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kvbench.runners.profiles import Profile
-from kvbench.runners.simulator.simulator import CacheSizes, Simulator, TierTokens, make_simulator
+from kvbench.runners.simulator.simulator import CacheSizes, DocumentSimulator, PromptSimulator, TierTokens, make_simulator
 
 
 def prompt(document: int, tokens: int, question: int = 0) -> list[int]:
@@ -14,7 +14,11 @@ def prompt(document: int, tokens: int, question: int = 0) -> list[int]:
 
 
 def read_passes(
-    simulator: Simulator, tokens: int, output: int, docs: int = 10, question: Callable[[int], int] = lambda index: 0
+    simulator: PromptSimulator | DocumentSimulator,
+    tokens: int,
+    output: int,
+    docs: int = 10,
+    question: Callable[[int], int] = lambda index: 0,
 ) -> list[list[TierTokens]]:
     """Sequential, repeat, reverse: tokens by tier of each request, by pass, in the order of reading."""
     orders: list[Iterable[int]] = [range(docs), range(docs), reversed(range(docs))]

@@ -335,7 +335,7 @@ def test_a_trace_is_replayed_at_its_own_times(servers: dict[str, Served], tmp_pa
     asked.append((10**9, [1, 2]))
     lines = [{"timestamp": at, "input_length": 64 * len(ids) - 1, "output_length": 3, "hash_ids": ids} for at, ids in asked]
     (tmp_path / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    cut = ["--limit", "5", "--max-prompt-tokens", "1000", "--trace-block-size", "64", "--speedup", "4"]
+    cut = ["--limit", "5", "--max-prompt-tokens", "1000", "--trace-block-size", "64", "--trace-time-unit", "ms", "--speedup", "4"]
     options = ["--trace", str(tmp_path / "trace.jsonl"), *cut]
     assert attach(servers, tmp_path / "run", *options, experiment="trace") == 0, capsys.readouterr().err
     run = read_run(tmp_path / "run")

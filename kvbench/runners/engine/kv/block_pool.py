@@ -36,7 +36,9 @@ class BlockPool:
         """Free blocks without a key; the last one is reused first."""
         self._findable = make_policy(policy, num_blocks)
         """Free blocks with a key, by that."""
-        self._key_of: dict[int, bytes] = {}
+        self._hold, self._pin = self._findable.hold, self._findable.pin
+        self._key_of = [b""] * num_blocks
+        """By block; empty: it has none."""
         self._block_of: dict[bytes, int] = {}
 
     @property
@@ -57,9 +59,19 @@ class BlockPool:
         """The block whose content has this key, held or free; changes nothing, its place in the order of reuse included."""
         return self._block_of.get(key)
 
+    def find_run(self, keys: Iterable[bytes]) -> list[int]:
+        """The blocks of the leading keys, up to the first that :meth:`find` does not find."""
+        find, blocks = self._block_of.get, list[int]()
+        for key in keys:
+            block = find(key)
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
+
     def key_of(self, block: int) -> bytes | None:
         """The key under which the block can be found, ``None`` if it cannot."""
-        return self._key_of.get(block)
+        return self._key_of[block] or None
 
     def allocate(self, count: int) -> list[int]:
         """Take ``count`` free blocks with one reference each, and forget their keys.
@@ -74,33 +86,39 @@ class BlockPool:
             raise ValueError(f"{count} blocks asked for, there is room for {self.room}")
         blocks = self._choose(count)
         self.free_blocks -= count
+        references = self.references
         for block in blocks:
-            self.references[block] = 1
-            key = self._key_of.pop(block, None)
-            if key is not None:
-                del self._block_of[key]
-                self.evicted += 1
-        self.peak_used = max(self.peak_used, self.used_blocks)
+            references[block] = 1
+        self.peak_used = max(self.peak_used, self.num_blocks - self.free_blocks)
         return blocks
 
     def _choose(self, count: int) -> list[int]:
-        """Take blocks out of the free ones, ascending."""
-        blank = [self._blank.popitem()[0] for _ in range(min(count, len(self._blank)))]
-        evict = self._findable.evict
-        return sorted(blank + [self._block_of[evict()] for _ in range(count - len(blank))])
+        """Take blocks out of the free ones, ascending; none of them has a key afterwards."""
+        blank, key_of = self._blank, self._key_of
+        blocks = [blank.popitem()[0] for _ in range(min(count, len(blank)))]
+        if len(blocks) < count:
+            found = self._findable.take(count - len(blocks))
+            for block in found:
+                del self._block_of[key_of[block]]
+                key_of[block] = b""
+            self.evicted += len(found)
+            blocks += found
+        blocks.sort()
+        return blocks
 
     def acquire(self, blocks: Iterable[int]) -> None:
         """Add a reference to each block; a free one leaves the order of reuse and keeps its key."""
+        references, key_of, pin = self.references, self._key_of, self._pin
         for block in blocks:
-            if self.references[block] == 0:
+            if references[block] == 0:
                 self.free_blocks -= 1
-                key = self._key_of.get(block)
-                if key is None:
-                    del self._blank[block]
+                key = key_of[block]
+                if key:
+                    pin(key)
                 else:
-                    self._findable.pin(key)
-            self.references[block] += 1
-        self.peak_used = max(self.peak_used, self.used_blocks)
+                    del self._blank[block]
+            references[block] += 1
+        self.peak_used = max(self.peak_used, self.num_blocks - self.free_blocks)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference of each block, the last block first, so that a sequence's tail is reused before its head.
@@ -108,20 +126,22 @@ class BlockPool:
         Raises:
             ValueError: a block has no reference left to drop.
         """
+        references, key_of, hold = self.references, self._key_of, self._hold
         for block in reversed(blocks):
-            if self.references[block] == 0:
+            left = references[block] - 1
+            if left < 0:
                 raise ValueError(f"block {block} is free already")
-            self.references[block] -= 1
-            if self.references[block] == 0:
+            references[block] = left
+            if left == 0:
                 self.free_blocks += 1
-                key = self._key_of.get(block)
-                if key is None:
-                    self._blank[block] = None
+                key = key_of[block]
+                if key:
+                    hold(key, block)
                 else:
-                    self._findable.use(key)
+                    self._blank[block] = None
 
     def publish(self, block: int, key: bytes) -> None:
         """Make a full block findable. The first block with a key keeps it; a later one with the same content stays without."""
-        if key not in self._block_of and block not in self._key_of:
+        if key not in self._block_of and not self._key_of[block]:
             self._key_of[block] = key
             self._block_of[key] = block

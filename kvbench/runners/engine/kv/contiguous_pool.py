@@ -7,7 +7,6 @@ external fragmentation.
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Sequence
 
 from kvbench.runners.engine.kv.block_pool import BlockPool
@@ -16,31 +15,27 @@ from kvbench.runners.engine.kv.block_pool import BlockPool
 class ContiguousPool(BlockPool):
     """A pool whose every :meth:`allocate` gives consecutive blocks.
 
-    No block of it can be found again: a hit would lie in another request's run. Invariant: free runs are ascending, and do not touch.
+    No block of it can be found again: a hit would lie in another request's run. Invariant: free runs do not touch.
     """
 
     def __init__(self, num_blocks: int, policy: str = "lru") -> None:
         """As :class:`BlockPool`; no block has a key, so no policy is asked."""
         super().__init__(num_blocks, policy)
-        self._starts, self._ends = [0], [num_blocks]
-        """Of the free runs: first block, and the one behind the last."""
+        self._end_of, self._start_of = {0: num_blocks}, {num_blocks: 0}
+        """Of the free runs: by the first block the one behind the last, and by that the first."""
 
     @property
     def room(self) -> int:
         """Length of the longest free run."""
-        return max((end - start for start, end in self.free_runs), default=0)
+        return max((end - start for start, end in self._end_of.items()), default=0)
 
     @property
     def free_runs(self) -> list[tuple[int, int]]:
         """First block of each free run, and the one behind its last, ascending."""
-        return list(zip(self._starts, self._ends, strict=True))
+        return sorted(self._end_of.items())
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Drop one reference of each block; those that nothing holds any more join the free runs.
-
-        Raises:
-            ValueError: a block has no reference left to drop.
-        """
+        """Drop one reference of each block; freed ones join the free runs; ``ValueError``: a block has no reference left to drop."""
         super().release(blocks)
         for block in reversed(blocks):
             if self.is_free(block):
@@ -53,26 +48,16 @@ class ContiguousPool(BlockPool):
         """The head of the first free run that is long enough."""
         if count == 0:
             return []
-        place, start = next((place, start) for place, (start, end) in enumerate(self.free_runs) if end - start >= count)
+        start, end = next(run for run in self.free_runs if run[1] - run[0] >= count)
         blocks = list(range(start, start + count))
         for block in blocks:
             del self._blank[block]
-        if start + count == self._ends[place]:
-            del self._starts[place], self._ends[place]
-        else:
-            self._starts[place] += count
+        del self._end_of[start], self._start_of[end]
+        if start + count < end:
+            self._end_of[start + count], self._start_of[end] = end, start + count
         return blocks
 
     def _join(self, block: int) -> None:
         """Put a freed block into the free runs."""
-        place = bisect(self._starts, block)
-        left, right = self._ends[:place][-1:] == [block], self._starts[place : place + 1] == [block + 1]
-        if left and right:
-            del self._starts[place], self._ends[place - 1]
-        elif left:
-            self._ends[place - 1] += 1
-        elif right:
-            self._starts[place] -= 1
-        else:
-            self._starts.insert(place, block)
-            self._ends.insert(place, block + 1)
+        start, end = self._start_of.pop(block, block), self._end_of.pop(block + 1, block + 1)
+        self._end_of[start], self._start_of[end] = end, start

@@ -13,18 +13,14 @@ class HostTier:
     """Room for ``capacity`` chunks of ``chunk_tokens`` tokens, in slots numbered from 0; holds no KV itself."""
 
     def __init__(self, capacity: int, chunk_tokens: int, policy: str = "lru") -> None:
-        """Empty. ``policy``: which chunk goes first, by name.
-
-        Raises:
-            UsageError: there is no such policy.
-        """
+        """Empty. ``policy``: which chunk goes first, by name; raises ``UsageError`` if there is no such policy."""
         self.capacity = capacity
         self.chunk_tokens = chunk_tokens
         self.evicted = 0
-        self._slots: dict[bytes, int] = {}
         self._kept = make_policy(policy, capacity)
-        """The same chunks in the order of eviction."""
-        self._use = self._kept.use
+        self._slots, self._hold = self._kept.places, self._kept.hold
+        self.touch = self._kept.use
+        """Use a chunk that is kept, by its key; changes the order of eviction only."""
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -33,25 +29,20 @@ class HostTier:
         """The slot that holds this chunk, ``None`` if none does; changes nothing."""
         return self._slots.get(key)
 
-    def touch(self, key: bytes) -> None:
-        """Use a chunk that is kept; changes the order of eviction only."""
-        self._use(key)
-
     def put(self, key: bytes) -> int | None:
         """Use a chunk, and give it a slot if it has none, instead of another chunk if the tier is full.
 
         Returns the slot to write it to; ``None`` if nothing is to be written: the chunk is here already, or there is no room for any.
         """
-        if key in self._slots:
-            self._use(key)
+        slots = self._slots
+        if key in slots:
+            self._kept.use(key)
             return None
-        if self.capacity == 0:
+        if len(slots) < self.capacity:
+            slot = len(slots)
+            self._hold(key, slot)
+            return slot
+        if not slots:
             return None
-        if len(self._slots) < self.capacity:
-            slot = len(self._slots)
-        else:
-            slot = self._slots.pop(self._kept.evict())
-            self.evicted += 1
-        self._slots[key] = slot
-        self._use(key)
-        return slot
+        self.evicted += 1
+        return self._kept.replace(key)

@@ -15,8 +15,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     The pieces of a chunk lie far apart in the pool, a few dozen small pages each; to look those up took up to a fifth of the copy's time
     (``benchmarks/restore.py``, figures of before and after in ``reports/README.md``).
 
-    Raises:
-        MemoryError: there is not enough.
+    Raises ``MemoryError``: there is not enough.
     """
     count = math.prod(shape)
     if count == 0 or not hasattr(mmap, "MADV_HUGEPAGE"):

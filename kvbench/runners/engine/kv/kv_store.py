@@ -45,12 +45,10 @@ class KVStore:
 
         On CUDA the host side is pinned; where both sides are RAM, all is in huge pages.
 
-        Raises:
-            MemoryError: there is not enough.
+        Raises ``MemoryError``: there is not enough.
         """
-        self.shape = shape
-        self.num_blocks = num_blocks
-        self.block_size = block_size
+        self.shape, self.num_blocks, self.block_size = shape, num_blocks, block_size
+        self.block_bytes = block_size * shape.bytes_per_token
         row = (block_size, shape.kv_heads, shape.head_dim)
         pool = (shape.layers, 2, num_blocks, *row)
         on_cuda = device.type == "cuda"
@@ -59,13 +57,9 @@ class KVStore:
         self.host = host_zeros((host_chunks, shape.layers, 2, chunk_blocks, *row), shape.dtype)
         self.swap = host_zeros((shape.layers, 2, swap_blocks, *row), shape.dtype)
         self._tokens = [tuple(layer.flatten(1, 2)) for layer in self.device]
-        self._halves = [layer.flatten(0, 1) for layer in self.device]
+        self.halves = [layer.flatten(0, 1) for layer in self.device]
+        """Of each layer K of every block, then V. To be gathered along this first dimension: along others torch uses one thread only."""
         self._scratch = self._new_scratch(0)
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of KV in a block."""
-        return self.block_size * self.shape.bytes_per_token
 
     def copy_block(self, source: int, target: int) -> None:
         """Make the target a copy of the source, on the device, behind all that was given to it so far."""
@@ -84,18 +78,6 @@ class KVStore:
         if len(self._scratch) < 2 * count:
             self._scratch = self._new_scratch(count)
         return self._scratch[: 2 * count]
-
-    def halves_of(self, blocks: list[int]) -> torch.Tensor:
-        """What :meth:`gather` takes: where in a layer the K of each block lies, then where its V does."""
-        index = torch.tensor(blocks, device=self.device.device)
-        return torch.cat([index, index + self.num_blocks])
-
-    def gather(self, layer: int, halves: torch.Tensor, room: torch.Tensor) -> None:
-        """Copy K of all the blocks, then V, into their room.
-
-        Along the first dimension: along any other, torch copies with one thread and takes twice as long.
-        """
-        torch.index_select(self._halves[layer], 0, halves, out=room)
 
     def _new_scratch(self, count: int) -> torch.Tensor:
         return self.device.new_empty(2 * count, *self.device.shape[3:])

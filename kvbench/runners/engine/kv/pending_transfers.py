@@ -36,13 +36,9 @@ class PendingTransfers:
 
     def collect(self) -> None:
         """Release the blocks of the transfers that have ended."""
-        under_way = []
-        for transfer in self.transfers:
-            if transfer.ticket.done():
-                self._end(transfer)
-            else:
-                under_way.append(transfer)
-        self.transfers = under_way
+        pending, self.transfers = self.transfers, []
+        for transfer in pending:
+            self.hold(transfer)
 
     def reclaim(self) -> bool:
         """Wait for the oldest transfer and release its blocks; ``False`` if there is none."""

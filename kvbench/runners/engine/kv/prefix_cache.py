@@ -43,12 +43,7 @@ class PrefixCache:
         """The longest usable hit; changes nothing."""
         sequence.extend_keys()
         limit = (len(sequence.tokens) - 1) // self.block_size
-        blocks: list[int] = []
-        for key in sequence.block_keys.keys[:limit]:
-            block = self.pool.find(key)
-            if block is None:
-                break
-            blocks.append(block)
+        blocks = self.pool.find_run(sequence.block_keys.keys[:limit])
         device_tokens = len(blocks) * self.block_size
         if sequence.swap_slots:
             return Hit(blocks, {}, device_tokens, max(device_tokens, sequence.swapped_tokens))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import Protocol
 
 import torch
@@ -75,15 +76,50 @@ class Done:
         """Returns at once."""
 
 
-class CpuTransfer:
-    """Both sides in RAM: plain copies, finished on return."""
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One copy call. ``host``: ``[layers, 2, blocks, words of a block]``; ``device``: the same, or the whole pool if ``scattered``."""
+
+    device: torch.Tensor
+    host: torch.Tensor
+    scattered: torch.Tensor | None = None
+    """The device blocks, where they do not follow one another."""
+
+
+class _MemoryCopies:
+    """The device pool, the host tier and the swap space as 64-bit words, which copy faster than small elements."""
 
     def __init__(self, store: KVStore) -> None:
         self._device, self._host, self._swap = _as_words(store.device), _as_words(store.host), _as_words(store.swap)
 
+    def _pieces(self, copies: HostCopies, scattered_from: float = SCATTERED_FROM) -> Iterator[_Piece]:
+        """A view a run of consecutive blocks; a copy of ``scattered_from`` short runs or more goes in indexed calls instead."""
+        for blocks, there in self._parts(copies):
+            found = runs(blocks)
+            if len(found) >= scattered_from and len(blocks) < SHORT_RUN * len(found):
+                yield _Piece(self._device, there, torch.tensor(blocks))
+                continue
+            for start, end in found:
+                block = blocks[start]
+                yield _Piece(self._device[:, :, block : block + end - start], there[:, :, start:end])
+
+    def _parts(self, copies: HostCopies) -> Iterator[tuple[list[int], torch.Tensor]]:
+        """Device blocks, and the consecutive room in host memory for all of them."""
+        for copy in copies:
+            if isinstance(copy, Copy):
+                yield copy.blocks, self._host[copy.slot][:, :, copy.first : copy.first + len(copy.blocks)]
+                continue
+            for start, end in runs(copy.places):
+                place = copy.places[start]
+                yield copy.blocks[start:end], self._swap[:, :, place : place + end - start]
+
+
+class CpuTransfer(_MemoryCopies):
+    """Both sides in RAM: plain copies, finished on return."""
+
     def store(self, copies: HostCopies) -> Ticket:
         """Copy from the device pool to host memory."""
-        for piece in _pieces(copies, self._device, self._host, self._swap):
+        for piece in self._pieces(copies):
             if piece.scattered is None:
                 piece.host.copy_(piece.device)
             else:
@@ -93,7 +129,7 @@ class CpuTransfer:
 
     def load(self, copies: HostCopies) -> Ticket:
         """Copy from host memory to the device pool."""
-        for piece in _pieces(copies, self._device, self._host, self._swap):
+        for piece in self._pieces(copies):
             if piece.scattered is None:
                 piece.device.copy_(piece.host)
             else:
@@ -116,7 +152,7 @@ class CudaTicket:
         self._event.synchronize()
 
 
-class CudaTransfer:
+class CudaTransfer(_MemoryCopies):
     """Pinned host memory and a stream of its own, so that a store overlaps the next step.
 
     The copy stream first waits for what the compute stream was given so far: a store reads KV only after it was written (vllm#45704). A
@@ -124,14 +160,14 @@ class CudaTransfer:
     """
 
     def __init__(self, store: KVStore) -> None:
-        self._device, self._host, self._swap = _as_words(store.device), _as_words(store.host), _as_words(store.swap)
+        super().__init__(store)
         self._stream = torch.cuda.Stream(store.device.device)  # type: ignore[no-untyped-call]
 
     def store(self, copies: HostCopies) -> Ticket:
         """Begin the copies to the host behind all work given to the compute stream so far."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device.device))
         with torch.cuda.stream(self._stream):
-            for piece in _pieces(copies, self._device, self._host, self._swap, scattered_from=None):
+            for piece in self._pieces(copies, inf):
                 piece.host.copy_(piece.device, non_blocking=True)
             return self._ticket()
 
@@ -140,7 +176,7 @@ class CudaTransfer:
         compute = torch.cuda.current_stream(self._device.device)
         self._stream.wait_stream(compute)
         with torch.cuda.stream(self._stream):
-            for piece in _pieces(copies, self._device, self._host, self._swap, scattered_from=None):
+            for piece in self._pieces(copies, inf):
                 piece.device.copy_(piece.host, non_blocking=True)
             ticket = self._ticket()
         compute.wait_stream(self._stream)
@@ -155,41 +191,6 @@ class CudaTransfer:
 def make_transfer(store: KVStore) -> Transfer:
     """The transfer for the device that the pool is on."""
     return CudaTransfer(store) if store.device.is_cuda else CpuTransfer(store)
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One copy call. ``host``: ``[layers, 2, blocks, words of a block]``; ``device``: the same, or the whole pool if ``scattered``."""
-
-    device: torch.Tensor
-    host: torch.Tensor
-    scattered: torch.Tensor | None = None
-    """The device blocks, where they do not follow one another."""
-
-
-def _pieces(
-    copies: HostCopies, device: torch.Tensor, host: torch.Tensor, swap: torch.Tensor, scattered_from: int | None = SCATTERED_FROM
-) -> Iterator[_Piece]:
-    """A view a run of consecutive blocks; a copy of ``scattered_from`` short runs or more goes in indexed calls instead."""
-    for blocks, there in _parts(copies, host, swap):
-        found = runs(blocks)
-        if scattered_from is not None and len(found) >= scattered_from and len(blocks) < SHORT_RUN * len(found):
-            yield _Piece(device, there, torch.tensor(blocks))
-            continue
-        for start, end in found:
-            block = blocks[start]
-            yield _Piece(device[:, :, block : block + end - start], there[:, :, start:end])
-
-
-def _parts(copies: HostCopies, host: torch.Tensor, swap: torch.Tensor) -> Iterator[tuple[list[int], torch.Tensor]]:
-    """Device blocks, and the consecutive room in host memory for all of them."""
-    for copy in copies:
-        if isinstance(copy, Copy):
-            yield copy.blocks, host[copy.slot][:, :, copy.first : copy.first + len(copy.blocks)]
-            continue
-        for start, end in runs(copy.places):
-            place = copy.places[start]
-            yield copy.blocks[start:end], swap[:, :, place : place + end - start]
 
 
 def runs(blocks: list[int]) -> list[tuple[int, int]]:

@@ -63,7 +63,8 @@ class _Blocks:
         self._spans, self._tokens = spans, tokens
         self._place = slice(blocks[0], blocks[0] + len(blocks)) if len(runs(blocks)) == 1 and not dead else None
         if self._place is None:
-            self._halves = store.halves_of(blocks)
+            index = torch.tensor(blocks, device=store.device.device)
+            self._halves = torch.cat([index, index + store.num_blocks])
             self._dead = torch.tensor(dead, device=store.device.device) if dead else None
             self._room = store.gathering_room(len(blocks))
             self._room_by_token = self._room.view(2, -1, *self._room.shape[2:])
@@ -73,7 +74,7 @@ class _Blocks:
         """K and V of a layer as ``[spans, kv_heads, tokens, head_dim]``; what was gathered is overwritten by the next gather."""
         if self._place is not None:
             return self._by_span(self._store.device[layer, :, self._place])
-        self._store.gather(layer, self._halves, self._room)
+        torch.index_select(self._store.halves[layer], 0, self._halves, out=self._room)
         if self._dead is not None:
             self._room_by_token.index_fill_(1, self._dead, 0)
         return self._gathered
@@ -81,14 +82,6 @@ class _Blocks:
     def _by_span(self, both: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keys, values = both.view(2, self._spans, -1, *both.shape[-2:])[:, :, : self._tokens].transpose(2, 3)
         return keys, values
-
-
-@dataclass(frozen=True, slots=True)
-class _Prefill:
-    """A span of several rows, and the blocks of the tokens before it, if any are."""
-
-    span: Span
-    before: _Blocks | None
 
 
 class Decode(Protocol):
@@ -149,16 +142,15 @@ class PagedStep:
         self._slot_list = [slot for span in spans for slot in slots_of(span, store.block_size)]
         self._slots = torch.tensor(self._slot_list, device=device)
         self._slot_runs = runs(self._slot_list)
-        self._prefills = [self._prefill(span) for span in spans if span.count > 1]
+        self._prefills = [(span, self._before(span)) for span in spans if span.count > 1]
         single = [span for span in spans if span.count == 1]
         self._decodes = decoder(store, single) if single else []
 
     def __call__(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """Write the rows' K and V, then attend.
 
-        Args:
-            query: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``.
-            scaling: factor on the scores before the softmax.
+        ``query``: ``[1, heads, rows, head_dim]``; ``key`` and ``value``: ``[1, kv_heads, rows, head_dim]``. ``scaling``: factor on the
+        scores before the softmax.
 
         Returns: ``[1, rows, heads, head_dim]``.
         """
@@ -166,9 +158,14 @@ class PagedStep:
         kv_heads = key.shape[1]
         grouped = query[0].view(kv_heads, -1, *query.shape[2:])  # [kv_heads, group, rows, head_dim]
         output = torch.empty(query.shape[2], *grouped.shape[:2], query.shape[3], dtype=query.dtype, device=query.device)
-        for prefill in self._prefills:
-            rows = slice(prefill.span.row, prefill.span.row + prefill.span.count)
-            attended = self._attend_prefill(layer, prefill, grouped[:, :, rows], key[0, :, rows], value[0, :, rows], scaling)
+        for span, before in self._prefills:
+            rows = slice(span.row, span.row + span.count)
+            own = grouped[:, :, rows], key[0, :, rows], value[0, :, rows]
+            if before is None:
+                attended = _causal(*own, scaling)
+            else:
+                keys, values = before.read(layer)
+                attended = _after_prefix(*own, keys[0], values[0], scaling)
             output[rows] = attended.permute(2, 0, 1, 3)
         for decode in self._decodes:
             decode.attend(layer, grouped, output, scaling)
@@ -184,18 +181,10 @@ class PagedStep:
                 slot = self._slot_list[start]
                 pool[slot : slot + end - start] = rows[start:end]
 
-    def _prefill(self, span: Span) -> _Prefill:
-        before = span.blocks[: ceil_div(span.start, self._store.block_size)]
-        return _Prefill(span, _Blocks(self._store, before, span.start) if before else None)
-
-    def _attend_prefill(
-        self, layer: int, prefill: _Prefill, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-    ) -> torch.Tensor:
-        """``[kv_heads, group, rows, head_dim]`` of one span; ``key`` and ``value`` are the rows' own."""
-        if prefill.before is None:
-            return _causal(query, key, value, scaling)
-        keys, values = prefill.before.read(layer)
-        return _after_prefix(query, keys[0], values[0], key, value, scaling)
+    def _before(self, span: Span) -> _Blocks | None:
+        """The blocks of the tokens before a span, if any are."""
+        blocks = span.blocks[: ceil_div(span.start, self._store.block_size)]
+        return _Blocks(self._store, blocks, span.start) if blocks else None
 
 
 def slots_of(span: Span, block_size: int) -> list[int]:
@@ -220,14 +209,9 @@ def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling
 
 
 def _after_prefix(
-    query: torch.Tensor,
-    prefix_key: torch.Tensor,
-    prefix_value: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, prefix_key: torch.Tensor, prefix_value: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Attention of rows that follow a prefix; every row sees all of the prefix and the rows up to itself."""
+    """Attention of rows ``[kv_heads, group, rows, head_dim]`` that follow a prefix: each sees all of that and the rows up to itself."""
     if query.is_cuda or not has_log_sum_exp():
         return _masked(query, torch.cat([prefix_key, key], 1), torch.cat([prefix_value, value], 1), scaling)
     before, before_lse = _flash(query, _shared(prefix_key, query), _shared(prefix_value, query), False, scaling)

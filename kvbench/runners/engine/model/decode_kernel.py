@@ -70,11 +70,7 @@ class KernelDecode:
 
 
 def kernel_decoder(shape: KVShape, heads: int) -> Decoder:
-    """The kernel for a model of this shape with this many query heads; seconds if it was not built before.
-
-    Raises:
-        NoKernel: it does not compile or load here, or does not give what torch's attention gives.
-    """
+    """The kernel for this shape and so many query heads; ``NoKernel``: it cannot be built, or gives other numbers than torch."""
     try:
         kernel = _build(shape, heads // shape.kv_heads)
     except Exception as error:  # a private builder, a compiler, a loader: whatever fails, decoding goes on without

@@ -26,9 +26,7 @@ def measure_floors(model: Model, history: int, budget: int) -> dict[str, Any]:
     ``copy_bytes_per_s``: from host memory (pinned on CUDA) to the device, in pieces as large as the history's KV.
     ``matrix_parameters``: weights of those products in all layers, embeddings not among them. ``heads``: query heads of a layer.
 
-    Args:
-        history: tokens to bring back.
-        budget: tokens that a step computes at most.
+    ``history``: tokens to bring back. ``budget``: tokens that a step computes at most.
     """
     shapes = layer_products(model)
     weights = sum(inputs * outputs for inputs, outputs in shapes)

@@ -29,12 +29,7 @@ from kvbench.runners.engine.model.attention import NAME, Decoder, PagedStep, sdp
 from kvbench.runners.engine.model.decode_kernel import NoKernel, kernel_decoder
 from kvbench.runners.engine.model.packed import pack_linears
 
-ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-)
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Plain full attention, checked against transformers' own output by the tests. SmolLM and SmolLM2 are Llama."""
 
 HARMLESS = frozenset({"is_causal", "output_attentions", "position_ids", "use_cache"})
@@ -118,11 +113,6 @@ class Model:
     decode_attention: str | None = None
     """Which attention a compiled model decodes with on the CPU, and why if it is not the kernel; for the manifest."""
 
-    @property
-    def architecture(self) -> str:
-        """The class's name in transformers."""
-        return type(self.network).__name__
-
     @torch.inference_mode()
     def logits(self, tokens: list[int], positions: list[int], step: PagedStep, rows: list[int]) -> torch.Tensor:
         """Run one step and return the logits of the listed rows, ``[len(rows), vocab]``; the step's rows get their KV written."""
@@ -147,9 +137,8 @@ class Model:
 def load_model(name: str, device: torch.device, dtype: torch.dtype, compile: bool = False) -> Model:
     """Load a Hugging Face folder, or build a named shape with seeded random weights.
 
-    Raises:
-        UsageError: no such folder or shape, a folder that transformers cannot read or that lacks weights, or an architecture that is
-            refused, with the reason.
+    Raises ``UsageError``: no such folder or shape, a folder that transformers cannot read or that lacks weights, or an architecture that is
+    refused, with the reason.
     """
     network = _build_shape(name, device, dtype) if name in SHAPES else _load_folder(name, device, dtype)
     network.eval()
@@ -189,13 +178,8 @@ def _kernel_or_sdpa(shape: KVShape, heads: int) -> tuple[Decoder, str]:
 
 
 def count_parameters(name: str) -> int:
-    """Weights of a model, from its config alone.
-
-    Raises:
-        UsageError: as :func:`load_model` for the config.
-    """
-    network = _outline(name)
-    return sum(weight.numel() for weight in network.parameters())
+    """Weights of a model, from its config alone; raises ``UsageError`` as :func:`load_model` for the config."""
+    return sum(weight.numel() for weight in _outline(name).parameters())
 
 
 def _outline(name: str) -> Any:

@@ -24,11 +24,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what is no temperature.
-
-        Raises:
-            UsageError: it is negative, infinite or not a number.
-        """
+        """Refuse what is no temperature; raises ``UsageError`` if it is negative, infinite or not a number."""
         if not 0 <= self.temperature < math.inf:
             raise UsageError(f"a temperature of {self.temperature} is none: it is 0 (greedy) or above, and finite")
 

@@ -8,9 +8,8 @@ import torch
 
 from kvbench.runners.engine.model.attention import Span
 from kvbench.runners.engine.model.sampling import Pick, choose
-from kvbench.runners.engine.scheduling.beam import Beam, offer
 from kvbench.runners.engine.scheduling.scheduler import Work
-from kvbench.runners.engine.scheduling.sequence import Sequence
+from kvbench.runners.engine.scheduling.sequence import Beam, Candidate, Sequence
 
 
 class Batch:
@@ -41,6 +40,15 @@ class Batch:
 
     def choose(self, logits: torch.Tensor) -> dict[int, int]:
         """The next token of each sequence that samples one, by its id, from ``[rows, vocabulary]``; beams get their candidates."""
-        beams = len(self._searched)
-        offer(logits[len(logits) - beams :], self._searched)
+        _offer(logits[len(logits) - len(self._searched) :], self._searched)
         return {id(sequence): token for sequence, token in zip(self._sampled, choose(logits, self._picks), strict=True)}
+
+
+def _offer(logits: torch.Tensor, beams: Several[Beam]) -> None:
+    """Give each beam its candidates, as many as its search has beams, from ``[beams, vocabulary]``; in float64, as scores are sums."""
+    if not beams:
+        return
+    widths = [beam.search.width for beam in beams]
+    best = logits.double().log_softmax(-1).topk(max(widths))
+    for beam, width, tokens, values in zip(beams, widths, best.indices.tolist(), best.values.tolist(), strict=True):
+        beam.candidates = [Candidate(*one) for one in zip(tokens[:width], values[:width], strict=True)]

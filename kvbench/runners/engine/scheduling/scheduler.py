@@ -20,14 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kvbench.models.units import ceil_div
+from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.prefix_cache import Hit, PrefixCache
 from kvbench.runners.engine.kv.transfer import Copy
-from kvbench.runners.engine.scheduling.allocation import Allocation, on_demand
-from kvbench.runners.engine.scheduling.beam import Beam
-from kvbench.runners.engine.scheduling.preemption import VictimPolicy, newest
-from kvbench.runners.engine.scheduling.recovery import Recovery
-from kvbench.runners.engine.scheduling.sequence import Sequence
+from kvbench.runners.engine.scheduling.policies import reserve_each
+from kvbench.runners.engine.scheduling.recovery import Recompute
+from kvbench.runners.engine.scheduling.sequence import Beam, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +93,14 @@ class StepPlan:
         self.work = [work for work in self.work if work.sequence is not sequence]
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """What may differ from engine to engine."""
-
-    recovery: Recovery
-    victim: VictimPolicy = newest
-    allocation: Allocation = on_demand
-    copy_on_write: bool = True
-    """A fork shares its parent's blocks; without, it copies them."""
-
-
 class Scheduler:
     """Decides step by step. ``running`` and ``waiting`` are each in order of arrival; ``peak_running``: the most that ran in one step."""
 
     def __init__(
         self,
         cache: PrefixCache,
-        policies: Policies,
-        max_batch_tokens: int,
+        config: EngineConfig,
+        recovery: Recompute,
         journal: Journal,
         reclaim: Callable[[], bool],
         copy_block: Callable[[int, int], None],
@@ -120,13 +108,13 @@ class Scheduler:
         """``reclaim`` waits for a transfer that still holds blocks, ``False`` if none is under way; ``copy_block`` copies KV at once."""
         self.cache = cache
         self.pool = cache.pool
-        self.policies = policies
-        self.recovery = policies.recovery
-        self.max_batch_tokens = max_batch_tokens
+        self.recovery = recovery
         self.reclaim = reclaim
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
         self.peak_running = 0
+        self._config = config
+        self._allocation = config.allocation if config.reserve_tokens is None else reserve_each(config.reserve_tokens)
         self._journal = journal
         self._copy_block = copy_block
 
@@ -136,7 +124,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Plan the next step; takes the blocks it needs, and preempts where there are too few."""
-        plan = StepPlan(self.max_batch_tokens)
+        plan = StepPlan(self._config.max_batch_tokens)
         self._continue_running(plan)
         if not plan.preempted:  # whoever just gave way must not come straight back
             self._admit_waiting(plan)
@@ -153,7 +141,28 @@ class Scheduler:
     def needed_by_next(self) -> int:
         """Blocks that the first in the queue must have before it is admitted, its hit's included."""
         sequence = self._next_waiting()
-        return 0 if sequence is None else self._blocks(self.policies.allocation(sequence, len(sequence.tokens)))
+        return 0 if sequence is None else self._blocks(self._allocation(sequence, len(sequence.tokens)))
+
+    def usage(self) -> dict[str, int | None]:
+        """Slots and requests of one step, once its tokens are computed and before the requests that it finished have gone.
+
+        Raw counts, from which waste is computed later. Slots: ``reserved`` by the running requests, ``used`` (they hold a token's KV),
+        ``unneeded`` (reserved, and never used: beyond what its request will come to), ``free``, and ``room``, the most of these that one
+        request could be given. Requests: ``running``, ``waiting``; ``needed`` are the slots that the first waiting one must be given,
+        ``None`` where none waits. Blocks that several requests share are not told apart.
+        """
+        size = self.cache.block_size
+        reserved = [len(sequence.block_table) * size for sequence in self.running]
+        return {
+            "reserved": sum(reserved),
+            "used": sum(sequence.computed for sequence in self.running),
+            "unneeded": sum(max(slots - sequence.longest, 0) for slots, sequence in zip(reserved, self.running, strict=True)),
+            "free": self.pool.free_blocks * size,
+            "room": self.pool.room * size,
+            "running": len(self.running),
+            "waiting": len(self.waiting),
+            "needed": self.needed_by_next() * size if self.waiting else None,
+        }
 
     def preempt(self, sequence: Sequence) -> None:
         """Stop a running sequence and put it in the queue; what its blocks do is the recovery policy's."""
@@ -161,33 +170,30 @@ class Scheduler:
         self._journal.preempted(sequence)
         sequence.high_water = max(sequence.high_water, sequence.computed)
         self.recovery.preempt(sequence, self.pool)
-        insort(self.waiting, sequence, key=_arrival)
+        self.submit(sequence)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Let a new sequence run with what is computed of another; without room for its own copy, or without KV to share, it waits."""
-        self._journal.forked(parent, child)
-        if parent not in self.running or parent.loading is not None:
-            self._wait_as_fork(child)
-            return
+        self._journal.note("fork", child, parent=parent.request_id)
         blocks = parent.block_table[: self._blocks(parent.computed)]
-        if self.policies.copy_on_write:
+        shares = self._config.copy_on_write
+        if parent not in self.running or parent.loading is not None or not (shares or len(blocks) <= self.pool.free_blocks):
+            self._journal.counters.waited_forks += 1
+            self._journal.note("fork waits", child)
+            self.submit(child)
+            return
+        if shares:
             self.pool.acquire(blocks)
-        elif len(blocks) <= self.pool.free_blocks:
-            shared, blocks = blocks, self.pool.allocate(len(blocks))
-            for source, target in zip(shared, blocks, strict=True):
+        else:
+            copies = self.pool.allocate(len(blocks))
+            for source, target in zip(blocks, copies, strict=True):
                 self._copy_block(source, target)
             self._journal.copied(child, len(blocks))
-        else:
-            self._wait_as_fork(child)
-            return
+            blocks = copies
         child.block_table, child.computed, child.cached_blocks = blocks, parent.computed, parent.cached_blocks
         if child.device_hit is None:
             child.device_hit, child.host_hit = min(parent.computed, child.prompt_tokens), 0
         insort(self.running, child, key=_arrival)
-
-    def _wait_as_fork(self, child: Sequence) -> None:
-        self._journal.fork_waits(child)
-        self.submit(child)
 
     def _continue_running(self, plan: StepPlan) -> None:
         """Give running sequences their tokens, oldest first."""
@@ -208,7 +214,7 @@ class Scheduler:
         while self._needed(sequence, tokens) > self.pool.room:
             if self.reclaim():  # a victim's blocks may be held by its transfers: waiting is cheaper than the next victim
                 continue
-            victim = self.policies.victim(self.running[1:] or self.running)
+            victim = self._config.victim(self.running[1:] or self.running)
             self._give_way(victim, plan)
             if victim is sequence:
                 return False
@@ -224,7 +230,7 @@ class Scheduler:
 
     def _needed(self, sequence: Sequence, tokens: int) -> int:
         """Blocks that a sequence lacks to have ``tokens`` tokens computed, that for a copy of a shared one included."""
-        room = self._blocks(self.policies.allocation(sequence, tokens)) - len(sequence.block_table)
+        room = self._blocks(self._allocation(sequence, tokens)) - len(sequence.block_table)
         return max(room, 0) + (self._shared(sequence) is not None)
 
     def _shared(self, sequence: Sequence) -> int | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from kvbench.runners.engine.kv.key_chain import KeyChain
 from kvbench.runners.engine.kv.transfer import Ticket
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
-from kvbench.runners.engine.scheduling.beam import Beam
-from kvbench.runners.engine.scheduling.stall import OpenStall
 from kvbench.runs.records import Stall
 
 
@@ -20,6 +19,59 @@ class Loading:
     begin_s: float
     tokens: int
     blocks: int
+
+
+@dataclass(slots=True)
+class OpenStall:
+    """A stall under way, in seconds: from the last token before a preemption to the next one, however often preempted in between."""
+
+    after_token: int
+    begin_s: float
+    restoring_s: float = 0.0
+    recomputing_s: float = 0.0
+    first_step_s: float = 0.0
+
+    def add_step(self, seconds: float, rebuilt_tokens: int) -> None:
+        """Put a step where it belongs: one that rebuilds any KV the request had before is recomputing, also if it ends the stall."""
+        if rebuilt_tokens:
+            self.recomputing_s += seconds
+        else:
+            self.first_step_s += seconds
+
+    def close(self, now: float) -> Stall:
+        """The stall that the token delivered now ends: what was none of the other parts was waiting."""
+        total, parts = now - self.begin_s, (self.restoring_s, self.recomputing_s, self.first_step_s)
+        waiting = total - self.restoring_s - self.recomputing_s - self.first_step_s
+        return Stall(self.after_token, *(part * 1e3 for part in (total, waiting, *parts)))
+
+
+class Search(Protocol):
+    """A beam search as far as its beams know it."""
+
+    @property
+    def width(self) -> int:
+        """How many beams it has."""
+
+    def leave(self, sequence: Sequence) -> None:
+        """Go on without this sequence."""
+
+
+class Candidate(NamedTuple):
+    """A token that may come next, and its log-probability behind the beam's tokens."""
+
+    token: int
+    log_probability: float
+
+
+@dataclass(slots=True)
+class Beam:
+    """A sequence's part in a beam search, as one of the hypotheses that it follows at once."""
+
+    search: Search
+    score: float = 0.0
+    """Sum of the log-probabilities of its output tokens."""
+    candidates: list[Candidate] | None = None
+    """The most likely next tokens, best first, while the search waits for those of its other beams."""
 
 
 @dataclass(slots=True, eq=False)

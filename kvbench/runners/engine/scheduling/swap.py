@@ -16,7 +16,7 @@ from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.sequence import Loading, Sequence
 
 
-class Swap:
+class Swap(Recompute):
     """Keeps KV in a space of ``places``, each as large as a block; one that does not fit is recomputed.
 
     Transfers run in the order given, so places may be let go while a copy from or to them is under way.
@@ -28,7 +28,6 @@ class Swap:
         self._transfer = transfer
         self._pending = pending
         self._journal = journal
-        self._recompute = Recompute()
 
     def preempt(self, sequence: Sequence, pool: BlockPool) -> None:
         """Begin to copy the blocks with KV to the swap space; they are held until the copy has ended, all others are released."""
@@ -38,9 +37,10 @@ class Swap:
         tokens = sequence.computed
         count = ceil_div(tokens, self._block_size)
         if count > self.space.free_blocks:
-            self._journal.swap_full(sequence, tokens)
+            self._journal.counters.swap_full += 1
+            self._journal.note("swap full", sequence, tokens=tokens)
         if count == 0 or count > self.space.free_blocks:
-            self._recompute.preempt(sequence, pool)
+            super().preempt(sequence, pool)
             return
         pool.release(sequence.block_table[count:])
         blocks = sequence.block_table[:count]
@@ -75,13 +75,13 @@ class Swap:
         """Release blocks and places; blocks that are being copied back into are held until that has ended."""
         if sequence.loading is not None:
             self._stop_loading(sequence)
-        self._recompute.forget(sequence, pool)
+        super().forget(sequence, pool)
         self._let_go(sequence)
 
     def _stop_loading(self, sequence: Sequence) -> None:
         """Give the new blocks up again; what was kept is still whole."""
         assert sequence.loading is not None
-        self._journal.stopped_loading(sequence, sequence.loading)
+        self._journal.swapped_in(sequence, sequence.loading, "swap in stopped")
         self._pending.hold(PendingTransfer(sequence.loading.ticket, sequence, sequence.block_table))
         sequence.loading = None
         sequence.clear()

@@ -40,20 +40,12 @@ class Belady(Policy):
     def __contains__(self, key: Key) -> bool:
         return key in self._next
 
-    def held(self, keys: Sequence[Key]) -> list[Key]:
-        """Those of the keys that are held, in the same order; changes nothing."""
-        return [key for key in keys if key in self._next]
-
     def leading_run(self, keys: Sequence[Key]) -> int:
         """How many of the keys are held before the first one that is not; changes nothing."""
         return next((run for run, key in enumerate(keys) if key not in self._next), len(keys))
 
     def use(self, keys: Sequence[Key]) -> None:
-        """The next request has come: note for each of its keys when it is used next.
-
-        Raises:
-            IndexError: it is one more than were announced.
-        """
+        """The next request has come: note when each of its keys is used next; ``IndexError``: it is one more than were announced."""
         now, held, heap, uses_of = self._ends.pop(), self._next, self._heap, self._uses.get
         for number, key in enumerate(keys, self._pushed):  # numbers, so that keys themselves are never compared
             uses = uses_of(key, [])

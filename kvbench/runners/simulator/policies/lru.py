@@ -60,15 +60,9 @@ class LRU(Policy):
 
     def admit(self, keys: Sequence[Key], capacity: int) -> None:
         """Use the keys, then evict what is too much: none of them goes while another is left."""
-        held, move_to_end = self._keys, self._keys.move_to_end
-        for key in keys:
-            if key in held:
-                move_to_end(key)
-            else:
-                held[key] = None
-        if len(held) > capacity:
-            for key in list(islice(held, len(held) - capacity)):
-                del held[key]
+        self.use(keys)
+        if len(self._keys) > capacity:
+            self.evict(len(self._keys) - capacity)
 
     def store(self, keys: Sequence[Key], capacity: int) -> None:
         """Use keys one after the other; each that is not held first evicts the least recently used one, if there is no room."""

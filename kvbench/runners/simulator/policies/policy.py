@@ -81,10 +81,8 @@ class PolicyEntry:
     name: str
     make: Callable[[int, Future], Policy]
     """Makes an empty cache. Arguments: its capacity in keys, and the requests to come (empty unless ``needs_future``)."""
-
     has_inclusion: bool = False
     """Whether a cache of any capacity holds all that a smaller one holds, at every moment (the inclusion, or stack, property). Hits then
     never fall as the capacity grows, which a search for the smallest capacity needs."""
-
     needs_future: bool = False
     """Whether it must know the requests to come: a bound, and no policy that a server could have."""

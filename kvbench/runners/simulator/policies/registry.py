@@ -11,11 +11,7 @@ policies, register, unregister = _POLICIES.all, _POLICIES.register, _POLICIES.un
 
 
 def find_policy(name: str) -> PolicyEntry:
-    """The policy of this name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The policy of this name; raises ``UsageError`` if there is none."""
     known = policies()
     if name not in known:
         raise UsageError(f"the simulator has no eviction policy {name}; it has {', '.join(sorted(known))}")
@@ -23,11 +19,7 @@ def find_policy(name: str) -> PolicyEntry:
 
 
 def make_policy(name: str, capacity: int, future: Future | None = None) -> Policy:
-    """An empty cache under a policy; arguments as for :attr:`PolicyEntry.make`, ``future`` ``None`` where it is not known.
-
-    Raises:
-        UsageError: there is no such policy, or it needs the future.
-    """
+    """See :attr:`PolicyEntry.make`; ``UsageError``: no such policy, or it needs the future, and that is not known (``None``)."""
     entry = find_policy(name)
     if entry.needs_future and future is None:
         raise UsageError(f"policy {name} must know the requests to come, and here they are not known; choose another, such as lru")

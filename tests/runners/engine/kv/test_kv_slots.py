@@ -27,7 +27,7 @@ def permute(engine: Engine, order: list[int]) -> None:
     pool = engine.pool
     pool.references = [count for _, count in sorted(zip(order, pool.references, strict=True))]
     pool._blank = {order[block]: None for block in pool._blank}
-    pool._key_of = {order[block]: key for block, key in pool._key_of.items()}
+    pool._key_of = [key for _, key in sorted(zip(order, pool._key_of, strict=True))]
     pool._block_of = {key: order[block] for key, block in pool._block_of.items()}
     for sequence in engine.scheduler.running:
         sequence.block_table = [order[block] for block in sequence.block_table]

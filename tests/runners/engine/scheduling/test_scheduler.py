@@ -12,9 +12,8 @@ from kvbench.errors import UsageError
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import CpuTransfer
-from kvbench.runners.engine.scheduling.allocation import on_demand, reserve
-from kvbench.runners.engine.scheduling.preemption import VictimPolicy, least_computed, newest
-from kvbench.runners.engine.scheduling.recovery import Recompute, Recovery
+from kvbench.runners.engine.scheduling.policies import VictimPolicy, least_computed, newest, on_demand, reserve
+from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.scheduler import StepPlan
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.testing.fake_transfer import DelayedTransfer
@@ -33,7 +32,7 @@ def tokens(start: int, count: int) -> list[int]:
     return list(range(start, start + count))
 
 
-def full_pool(recovery: Recovery) -> tuple[FakeEngine, Sequence, Sequence]:
+def full_pool(recovery: Recompute) -> tuple[FakeEngine, Sequence, Sequence]:
     """The example of the article on preemption: 4 blocks of 4, A and B with 7 tokens each, then 8; no block is left."""
     engine = FakeEngine(4, recovery=recovery)
     a, b = engine.submit("0", tokens(0, 7), 6), engine.submit("1", tokens(100, 7), 6)
@@ -190,7 +189,7 @@ def test_with_nothing_running_the_queue_waits_for_the_copies_that_hold_its_block
     sequence = engine.submit("0", tokens(0, 9), 2)
     engine.step()
     engine.scheduler.preempt(sequence)
-    engine.pool._key_of.clear()  # its blocks are held by the stores alone, and cannot be found again
+    engine.pool._key_of = [b""] * 3  # its blocks are held by the stores alone, and cannot be found again
     engine.pool._block_of.clear()
     for _ in range(5):
         engine.step()

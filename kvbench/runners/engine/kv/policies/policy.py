@@ -1,8 +1,8 @@
 """The contract of an eviction policy of the engine: of the content that may go, which goes first.
 
-One contract for both tiers. The device pool asks it which free block that can be found is reused next, the host tier which chunk makes
-room for a new one. Both name content by its key, so a policy can know a key again that it has evicted. What no policy decides is the
-pool's own: blocks that cannot be found are reused before all others, and a request's tail is released before its head.
+One contract for both tiers: which free block that can be found is reused next, which chunk makes room for a new one. Both name content by
+its key, so a policy can know a key again that it has evicted. What no policy decides is the pool's own: blocks that cannot be found are
+reused before all others, and a request's tail is released before its head.
 
 The simulator has a contract and policies of its own (``runners/simulator/policies``): shared code would agree with itself.
 """
@@ -10,8 +10,9 @@ The simulator has a contract and policies of its own (``runners/simulator/polici
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
 class EnginePolicy(ABC):
@@ -32,6 +33,28 @@ class EnginePolicy(ABC):
     @abstractmethod
     def evict(self) -> bytes:
         """Remove the key that goes first, and return it. There is one that may be evicted."""
+
+    # The rest follows from the above, and is what the pool and the tier call. A policy may do it faster, with the same result.
+
+    @cached_property
+    def places(self) -> MutableMapping[bytes, int]:
+        """Where each key is that may be evicted: a block or a slot, as :meth:`hold` was told. Of a pinned key it means nothing."""
+        return {}
+
+    def hold(self, key: bytes, place: int) -> None:
+        """Use a key that could not be evicted so far, and note where it is."""
+        self.places[key] = place
+        self.use(key)
+
+    def take(self, count: int) -> list[int]:
+        """Evict ``count`` keys, and return their places in that order. So many may be evicted."""
+        return [self.places.pop(self.evict()) for _ in range(count)]
+
+    def replace(self, key: bytes) -> int:
+        """Evict a key, and hold this one, which is new, in its place; returns that."""
+        [place] = self.take(1)
+        self.hold(key, place)
+        return place
 
 
 @dataclass(frozen=True, slots=True)

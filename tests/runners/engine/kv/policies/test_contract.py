@@ -11,6 +11,7 @@ from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.host_tier import HostTier
 from kvbench.runners.engine.kv.policies.registry import make_policy, policies
 from kvbench.runners.simulator.policies import registry as simulated
+from tests.runners.policies import IN_ENGINE, registered
 
 NAMES = sorted(policies())
 
@@ -33,6 +34,37 @@ def test_only_what_may_go_is_evicted_and_each_once(name: str, calls: list[tuple[
             free.remove(policy.evict())  # a KeyError if it was pinned, or is gone already
         assert len(policy) == len(free)
     assert {policy.evict() for _ in range(len(policy))} == free
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(entry.name for entry in IN_ENGINE)])
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(calls=st.lists(st.tuples(st.sampled_from(["hold", "use", "pin", "take", "replace"]), st.integers(0, 9)), max_size=60))
+def test_what_holds_places_evicts_what_single_calls_evict(name: str, calls: list[tuple[str, int]]) -> None:
+    with registered():
+        policy, single = make_policy(name, 10), make_policy(name, 10)
+    places: dict[bytes, int] = {}
+    for place, (call, number) in enumerate(calls):
+        key = b"%d" % number
+        if call == "hold" and key not in places:
+            policy.hold(key, place)
+            single.use(key)
+            places[key] = place
+        elif call in ("use", "pin") and key in places:
+            for one in (policy, single):
+                getattr(one, call)(key)
+            if call == "pin":
+                del places[key]
+        elif call == "take":
+            count = min(number, len(places))
+            assert policy.take(count) == [places.pop(single.evict()) for _ in range(count)]
+        elif call == "replace" and places and key not in places:
+            gone = single.evict()
+            assert policy.replace(key) == places[gone]
+            single.use(key)
+            places[key] = places.pop(gone)
+        assert len(policy) == len(places)
+        assert {key: policy.places[key] for key in places} == places
+    assert policy.take(len(policy)) == [places[single.evict()] for _ in range(len(single))]
 
 
 def test_every_policy_of_the_engine_can_be_predicted() -> None:

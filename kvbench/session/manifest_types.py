@@ -1,0 +1,266 @@
+"""The manifest of a run as types, with what each field means."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, Literal, NotRequired, get_type_hints
+
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
+
+from kvbench.runners.base import ArmSetup
+from kvbench.runs.lines import PredictionRates
+
+Status = Literal["running", "complete", "invalid", "interrupted"]
+
+
+@with_config(use_attribute_docstrings=True)
+class ServerCommand(TypedDict):
+    """How a server was started; secrets are masked."""
+
+    command: list[str]
+    """Its command line."""
+    environment: dict[str, str]
+    """Environment variables that were set for it."""
+    inherited: dict[str, str]
+    """Environment variables of kvbench that may matter to it."""
+    log: str
+    """File name of its log, in the run folder."""
+
+
+@with_config(use_attribute_docstrings=True)
+class Seeds(TypedDict):
+    """Seeds of what was drawn."""
+
+    workload: int
+    """Of documents, lengths and orders."""
+    weights: int | None
+    """Of random weights; null where a server has its own."""
+
+
+@with_config(use_attribute_docstrings=True)
+class Fit(TypedDict):
+    """The run that rates were fitted to."""
+
+    run: str
+    """Its folder."""
+    model: str | None
+    """Its model."""
+    status: str | None
+    """Its status."""
+    requests: int
+    """Requests that were fitted to."""
+    median_error: float
+    """Median relative error of a predicted TTFT; 0.1 is 10 %."""
+    worst_error: float
+    """Largest of these errors."""
+
+
+class SimulatedRates(PredictionRates):
+    """Rates of a simulated run."""
+
+    fit: NotRequired[Fit | None]
+
+
+@with_config(use_attribute_docstrings=True)
+class Floors(TypedDict):
+    """What the machine itself needs, measured for a run with a history."""
+
+    matrix_flops_per_s: float
+    """Rate of matrix products of the model's shapes."""
+    copy_bytes_per_s: float
+    """Rate of copies between device and host."""
+    matrix_parameters: int
+    """Weights that a token is multiplied with."""
+    heads: int
+    """Query heads."""
+
+
+@with_config(use_attribute_docstrings=True)
+class ManifestModel(TypedDict):
+    """The model; what a server does not tell is missing or null."""
+
+    name: str
+    """As it was given, or as the server calls it."""
+    vocab: int
+    """Token ids are below this."""
+    bytes_per_token: int | None
+    """Bytes of KV a token takes."""
+    architecture: NotRequired[str | None]
+    """Class of the model."""
+    parameters: NotRequired[int]
+    """Number of weights."""
+    layers: NotRequired[int]
+    """Layers."""
+    kv_heads: NotRequired[int]
+    """KV heads of a layer."""
+    head_dim: NotRequired[int]
+    """Size of a head."""
+    dtype: NotRequired[str | None]
+    """Type of the weights."""
+    kv: NotRequired[str | None]
+    """How bytes_per_token is counted."""
+
+
+@with_config(use_attribute_docstrings=True)
+class Capacity(TypedDict):
+    """Sizes of the caches, in tokens."""
+
+    device_tokens: int
+    """Of the device pool, in whole blocks."""
+    block_size: int
+    """Of a block."""
+    host_tokens: dict[str, int | None]
+    """Of each arm's host tier; null where it has none, or its size is unknown."""
+    chunk_tokens: int | None
+    """Of a chunk of the tier; null where no arm has one."""
+
+
+@with_config(use_attribute_docstrings=True)
+class WorkloadFacts(TypedDict):
+    """What was asked for; which fields there are follows from the experiment."""
+
+    requests_per_pass: int
+    """Requests of a pass."""
+    working_set_tokens: int
+    """Distinct tokens that are read, or that all requests need."""
+    documents: NotRequired[int]
+    """Documents that are read."""
+    document_tokens: NotRequired[list[int]]
+    """Length of each."""
+    document_names: NotRequired[list[str] | None]
+    """Their files; null where they are synthetic."""
+    question_tokens: NotRequired[int]
+    """Length of the question behind a document."""
+    passes: NotRequired[list[str]]
+    """Names of the passes."""
+    prompt_tokens: NotRequired[int | list[int] | list[list[int]]]
+    """Of each request, of each pass's requests, or (trace) in sum."""
+    output_tokens: NotRequired[int | list[int] | list[list[int]]]
+    """The same of answers."""
+    prompt_lengths: NotRequired[str]
+    """The distribution, as it was given."""
+    output_lengths: NotRequired[str]
+    """The same of answers."""
+    answers: NotRequired[list[int]]
+    """Answers (lines of requests.jsonl) of each pass, where requests have several."""
+    cut_requests: NotRequired[int]
+    """Requests that were shortened to fit."""
+    trace: NotRequired[str]
+    """Name of the trace's file."""
+    left_out: NotRequired[int]
+    """Requests of the trace that were left out."""
+    span_s: NotRequired[float | None]
+    """Seconds that the trace's times span; null where it is not replayed at its times."""
+
+
+@with_config(use_attribute_docstrings=True)
+class Environment(TypedDict):
+    """The machine, and what runs on it."""
+
+    cpu: str
+    """Its name."""
+    cores: int
+    """Cores that the process may use."""
+    memory_gib: float
+    """Memory of the machine."""
+    os: str
+    """Operating system."""
+    python: str
+    """Version of Python."""
+    packages: dict[str, str | None]
+    """Versions of packages; null: not installed."""
+    commit: str | None
+    """Commit of kvbench, where it runs from a checkout."""
+    device: str | None
+    """What the model runs on, cpu or cuda; null where a server does not tell, or nothing was run."""
+    threads: NotRequired[int]
+    """Threads that compute."""
+    decode_attention: NotRequired[str | None]
+    """Attention of decode steps, where it is not the plain one."""
+    omp_wait: NotRequired[str | None]
+    """How waiting threads wait, as the environment sets it."""
+    gpu: NotRequired[str | None]
+    """Name of the GPU."""
+    driver: NotRequired[str | None]
+    """Version of CUDA."""
+    link: NotRequired[str | None]
+    """The simulated link between device and host."""
+    server_packages: NotRequired[dict[str, str | None]]
+    """Versions of what serves."""
+
+
+_ARM = {
+    "name": "Its name.",
+    "command": "How its servers were started, by server (vllm, lmcache); null: kvbench started none.",
+    "url": "Address of its server, which ran already.",
+    "cache_salt": "Salt of its server's prefix cache.",
+    "tier": "What stands beside the device pool.",
+    "host_tokens": "Size of the tier.",
+    "device_tokens": "Size of its device pool.",
+    "block_size": "Tokens of a block.",
+    "swap_tokens": "Size of the swap space that preempted requests are swapped to.",
+    "allocation": "Policy by which requests get blocks.",
+    "victim": "Policy by which a request is preempted.",
+    "reserve_tokens": "Tokens reserved for every request.",
+    "device_policy": "Eviction policy of the device pool.",
+    "host_policy": "Eviction policy of the tier.",
+    "contiguous": "Whether the slots of a request are one run.",
+    "copy_on_write": "Whether samples share blocks until one of them writes.",
+    "prefix_cache": "Whether blocks are found by later requests.",
+    "sample_usage": "Whether each step writes an event usage.",
+}
+
+
+def _arm_kinds() -> dict[str, Any]:
+    """The fields of an arm: of its setup what differs from a plain arm, and its servers."""
+    kinds: dict[str, Any] = {"name": str, "command": dict[str, ServerCommand] | None, "url": str, "cache_salt": str | None}
+    kinds |= {item.name: get_type_hints(ArmSetup)[item.name] for item in fields(ArmSetup)}
+    described = {name: Annotated[kind, Field(description=_ARM[name])] for name, kind in kinds.items()}
+    return {name: kind if name in ("name", "command") else NotRequired[kind] for name, kind in described.items()}
+
+
+ARM = TypedDict("Arm", _arm_kinds())  # type: ignore[misc]
+ARM.__doc__ = "An arm: its name, its servers, and what differs from a plain arm. Sizes are in tokens."
+
+
+@with_config(use_attribute_docstrings=True)
+class Manifest(TypedDict):
+    """What was run, on what, and how it ended. What the model and the machine tell is missing while the model is loaded."""
+
+    format: Literal["kvbench.run/1"]
+    """Name and version of the format."""
+    kvbench: str
+    """Version of kvbench."""
+    created: str
+    """When the run began, ISO 8601, UTC."""
+    command: list[str]
+    """The command line, secrets masked."""
+    config: dict[str, Any]
+    """Every option that applies, by name with underscores; `kvbench run --config manifest.json` reads them."""
+    status: Status
+    """How the run ended; invalid: measured, and not to be trusted."""
+    reasons: list[str]
+    """Why it is invalid or was interrupted."""
+    seeds: NotRequired[Seeds]
+    """The seeds."""
+    nonce: NotRequired[str | None]
+    """What made prompts new to a server that ran already."""
+    arms: NotRequired[list[ARM]]
+    """The arms, the baseline first."""
+    profile: NotRequired[str | None]
+    """Rules by which the simulator predicted the run."""
+    rates: NotRequired[SimulatedRates | None]
+    """Rates of a simulated run."""
+    floors: NotRequired[Floors | None]
+    """What the machine itself needs, of a run with a history."""
+    model: NotRequired[ManifestModel]
+    """The model."""
+    capacity: NotRequired[Capacity]
+    """Sizes of the caches."""
+    workload: NotRequired[WorkloadFacts]
+    """What was asked for."""
+    working_set_ratio: NotRequired[float]
+    """Working set ÷ device pool."""
+    environment: NotRequired[Environment]
+    """The machine."""

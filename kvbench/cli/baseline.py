@@ -29,19 +29,19 @@ def baseline(
     --repeats 3 or more: with one repeat no time can be judged later. Several runs tell how much whole runs differ, which repeats of one
     do not.
 
-    Exit codes: 0 done, 2 wrong use, or runs of different setups, 4 a run not to be trusted.
+    Exit codes: 0 done, 2 usage error, or runs of different setups, 4 an invalid measurement.
     """
     from kvbench.comparison.baseline import reduce
     from kvbench.comparison.baseline_file import write_baseline
-    from kvbench.runs.run_folder import read_run
+    from kvbench.summary.trust import read_judged
 
     if len({path.resolve() for path in run_dirs}) < len(run_dirs):
         raise UsageError("RUN_DIR: the same run is named twice; several runs are to tell how much they differ")
-    runs = [read_run(path) for path in run_dirs]
+    runs = [read_judged(path) for path in run_dirs]
     for run in runs:
         if run.manifest.get("status") == "invalid":
             reasons = "; ".join(run.manifest.get("reasons") or ())
-            raise Untrusted(f"{run.path}: not to be trusted, so it is no base to compare with: {reasons}")
+            raise Untrusted(f"{run.path}: an invalid measurement, so it is no base to compare with: {reasons}")
     base = reduce(*runs)
     if not base.cells:
         raise UsageError(f"{base.source}: no pass was finished ({base.status}), so there is nothing to compare with; run it again")
@@ -49,7 +49,7 @@ def baseline(
     repeats = min(len(cell.repeats) for cell in base.cells)
     simulated = any((run.manifest.get("config") or {}).get("runner") == "simulator" for run in runs)  # a prediction has no repeats
     if base.runs == 1 and repeats < 2 and not simulated:
-        output.say(f"warning: {repeats} repeat of a pass: only tokens can be compared with it; --repeats 3 gives times")
+        output.say(f"warning: only {repeats} repeat: times cannot be gated (measure with --repeats 3)")
     if 1 < base.runs < ENOUGH_RUNS:
         output.say(
             f"warning: {base.runs} runs do not tell how much runs differ, so only tokens can be compared with them; "

@@ -10,12 +10,16 @@ When = Literal["auto", "always", "never"]
 
 BOLD, RED, GREEN, YELLOW = 1, 31, 32, 33
 
+_VERDICTS = {"-": RED, r"\+": GREEN, "[~?]": YELLOW}
+"""The mark before a verdict, at the end of a line of a table."""
+
 _RULES = (
     (re.compile(r"\A.+(?:\n.* \| .*)*"), BOLD),  # what was measured
     (re.compile(r"(?<=\n\n).+(?=\n(?:arm|pass) )"), BOLD),  # the heading of a table
     (re.compile(r"(?<=\n\n)This run does not show:|None of these runs shows:"), BOLD),
     (re.compile(r"^(?:Measured, and not to be trusted|Invalid measurement).*", re.MULTILINE), RED),
     (re.compile(r"^note:", re.MULTILINE), YELLOW),
+    *((re.compile(rf"(?<= ){mark} +\(?[a-z][a-z ()]*$", re.MULTILINE), code) for mark, code in _VERDICTS.items()),  # of compare
     (re.compile(r"(?<=  )yes(?=  )"), GREEN),  # of doctor
     (re.compile(r"(?<=  )no(?=   )"), RED),
 )

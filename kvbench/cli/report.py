@@ -110,15 +110,17 @@ def report(
     if run_dirs and (len(run_dirs) > 1 or is_sweep(run_dirs[0])):
         several = RunsReport(side_by_side(run_dirs, per_document, per_repeat, objective), full)
         _save_plots(several, plots)
-        text = chosen.render_several(several)
+        text, doubts = chosen.render_several(several), several.side.reasons
     else:
         run = read_run(run_dirs[0]) if run_dirs else read_logs(csv or (), parse_map(map or ()))
         one = _of_one(run, chosen.is_page, per_document, per_repeat, objective)
         _save_plots(one, plots)
-        text = chosen.render(one)
+        text, doubts = chosen.render(one), tuple(f"{one.summary.path}: {reason}" for reason in one.summary.reasons)
     read = run_dirs or csv or []
     instead = f"kvbench report {'' if run_dirs else '--csv '}{read[0]} -o FILE writes a file"
     output.write(text, file, read, instead, report=format == "terminal")
+    if chosen.warns and doubts:
+        output.say(f"warning: invalid measurement: {'; '.join(doubts)}")
 
 
 def _objective(text: str | None) -> Slo | None:

@@ -14,6 +14,7 @@ import pandas as pd
 from pydantic import ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
+from kvbench.analysis.latency import timed
 from kvbench.analysis.statistics import Statistics
 from kvbench.comparison import identity
 from kvbench.errors import UsageError
@@ -25,6 +26,9 @@ from kvbench.metrics.repeat import Repeat
 from kvbench.runs.run_folder import Run
 
 TIERS = ("device", "host", "computed")
+QUANTILES = (5, 25, 50, 75, 95)
+"""Per cent of the requests of a pass that have at most the TTFT that is kept: how the pass is distributed."""
+
 _NONE = Statistics(n=0)
 _GRAVEST_FIRST = ("invalid", "interrupted", "running", "complete")
 
@@ -51,6 +55,7 @@ class Cell:
 
     ``requests``: ``None`` unless they are known and the same in all repeats. ``tier``: whether the arm has a tier beside the device pool
     (:meth:`kvbench.analysis.run_view.RunView.has_tier`).
+    ``quantiles``: TTFT in ms at :data:`QUANTILES`; ``None``: nothing was timed, or the file is older.
     """
 
     arm: str
@@ -61,6 +66,7 @@ class Cell:
     repeats: tuple[Repeat, ...]
     requests: Tokens | None
     tier: bool = True
+    quantiles: tuple[float, float, float, float, float] | None = None
     tpot_ms: Statistics = _NONE
     itl_ms: Statistics = _NONE
     e2el_ms: Statistics = _NONE
@@ -165,6 +171,7 @@ def _cells(views: Sequence[ExperimentView], exact: bool) -> Iterator[Cell]:
                 repeats=tuple(repeats),
                 requests=_same(list(tokens.values())),
                 tier=views[0].has_tier(arm),
+                quantiles=None if not every.ttft.n else tuple(np.percentile(timed(every.rows)["ttft_ms"], QUANTILES).tolist()),
             )
 
 

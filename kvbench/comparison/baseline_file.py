@@ -8,15 +8,15 @@ Format ``kvbench.baseline/2``, one JSON object:
 ``subject``, ``machine``, ``software``    what was measured, where, and by which versions (:mod:`kvbench.comparison.identity`)
 ``exact``       whether requests ran one at a time, so that tokens by tier must come out the same
 ``cells``       a list, one object an arm and pass: ``arm``, ``pass``, ``pass_index``, ``ttft_ms`` (statistics over all repeats),
-                ``pass_s``, ``repeats`` (an object each: ``run``, ``repeat``, ``n``, ``failed``, ``p50``, ``mean``, ``min``, ``max``, and
-                the sums ``prompt``, ``device``, ``host``, ``computed``, ``preemptions``; ``metrics`` by name if any were
-                added) and ``requests``
+                ``quantiles`` (TTFT in ms at 5, 25, 50, 75 and 95 %; null: nothing was timed), ``pass_s``, ``repeats`` (an object each:
+                ``run``, ``repeat``, ``n``, ``failed``, ``p50``, ``mean``, ``min``, ``max``, and the sums ``prompt``, ``device``,
+                ``host``, ``computed``, ``preemptions``; ``metrics`` by name if any were added) and ``requests``
                 (``[times, device, host, computed]`` in the order of the pass, equal neighbours counted; null where repeats differ,
                 tokens are unknown, or it would be long)
 
 History
     1: first version; of one run, without ``runs`` and ``run``. It is still read.
-    2: of one run or several.
+    2: of one run or several. Added since, which older readers leave out: ``quantiles``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two runs held against each other: what changed per arm and pass, a verdict for each figure, and which of them count as a regression."""
+"""Two runs compared: what changed per arm and pass, a verdict for each figure, and which of them count as a regression."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Comparison:
 
     @property
     def failed_rules(self) -> tuple[thresholds.Outcome, ...]:
-        """The thresholds that were not met."""
-        return tuple(outcome for outcome in self.outcomes if outcome.failed and outcome.ignored is None)
+        """The thresholds that were breached, or cannot be computed."""
+        return tuple(outcome for outcome in self.outcomes if outcome.breached)
 
     @property
     def unsteady(self) -> tuple[str, ...]:
@@ -96,23 +96,19 @@ class Comparison:
 
     @property
     def unsaid(self) -> tuple[str, ...]:
-        """What could not be said, in words: too few samples, unknown figures, unfinished passes."""
+        """What could not be said, in words: inconclusive and unknown figures, unfinished passes."""
         few, unknown = (
             [line for line in self.lines if line.gates and line.verdict == verdict]
-            for verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.UNKNOWN)
+            for verdict in (ChangeVerdict.INCONCLUSIVE, ChangeVerdict.UNKNOWN)
         )
         remedy = "--repeats 3 or more in both runs"
         if max(self.base.runs, self.new.runs) > 1 or all(min(line.repeats) > 2 for line in few):
             remedy = "a base of more runs: kvbench baseline RUN_DIR RUN_DIR ..., or a quieter machine"
-        said = [f"{len(few)} of {len(self.lines)} figures have too few samples to say ({remedy})"] if few else []
+        said = [f"{len(few)} of {len(self.lines)} figures are inconclusive: too few samples ({remedy})"] if few else []
         if unknown:
             names = ", ".join(dict.fromkeys(line.metric.name for line in unknown))
             said.append(f"{len(unknown)} of {len(self.lines)} figures are unknown in one run or both ({names})")
         said += [f"{arm}, {label}: the new run did not finish this pass" for arm, label in self.missing]
-        untold = [outcome for outcome in self.outcomes if outcome.failed is None]
-        said += [
-            f"--fail-on {outcome.rule!r}: {outcome.metric.name} of {outcome.arm}, {outcome.pass_label} is unknown" for outcome in untold
-        ]
         return tuple(said)
 
     def to_json(self) -> dict[str, Any]:

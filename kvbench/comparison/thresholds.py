@@ -9,7 +9,8 @@
 
 A value without a sign is a limit for the new run (``speedup_p50[cpu,repeat] < 5``; TTFT in ms, ``host_hit_rate[cpu,*] < 90%``); with a
 sign it is the change from the base, in per cent of it or as a difference (``ttft_p50[cpu,repeat] > +10%``, ``computed[*,*] > +0``). The
-comparison fails where the rule holds. It is the metric that is compared, not its interval.
+comparison fails where the rule holds, and where its metric is unknown: a gate that nothing passes through is no gate. It is the metric that
+is compared, not its interval.
 
 A rule is on the passes of the new run, and on those it should have and did not finish: there its metric is unknown. Passes that have no
 such metric are left out: the baseline arm's have no speedup, and those of an arm without a host tier no ``host`` and ``host_hit_rate``.
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvbench.comparison.metrics import PassMetrics
+from kvbench.drawing.numbers import numbered
 from kvbench.errors import UsageError
 from kvbench.metrics.metric import SHARE, Metric
 from kvbench.metrics.registry import metrics
@@ -61,7 +63,7 @@ class Rule:
 class Outcome:
     """A rule on one pass of one arm: what was compared with the rule's value, and whether the rule holds, which is a failure.
 
-    ``ignored``: why it does not count; ``failed`` is ``None`` where the metric is unknown.
+    ``failed`` is ``None`` where the metric is unknown, which fails too, and ``unknown`` says why. ``ignored``: why it does not count.
     """
 
     rule: str
@@ -73,6 +75,12 @@ class Outcome:
     measured: float | None
     failed: bool | None
     ignored: str | None = None
+    unknown: str | None = None
+
+    @property
+    def breached(self) -> bool:
+        """Whether it fails the comparison: the rule holds, or cannot be computed."""
+        return self.failed is not False and self.ignored is None
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a plain object."""
@@ -137,7 +145,25 @@ def evaluate(rule: Rule, base: Table, new: Table, missing: Sequence[Key], other_
         failed = None if measured is None else _OPERATORS[rule.operator](measured, rule.value)
         measured = measured if measured is None or math.isfinite(measured) else None
         ignored = "measured on another machine" if other_machine and rule.of_change and rule.metric.of_machine else None
-        yield Outcome(rule.text, rule.metric, *key, before, after, measured, failed, ignored)
+        unknown = _unknown(rule, key, base, new) if failed is None else None
+        yield Outcome(rule.text, rule.metric, *key, before, after, measured, failed, ignored, unknown)
+
+
+def _unknown(rule: Rule, key: Key, base: Table, new: Table) -> str:
+    """Why the rule's metric is unknown in a pass: what it needs, and what there is."""
+    metric = rule.metric
+    if key not in new:
+        return "the new run did not finish this pass"
+    in_new = new[key].value(metric) is None
+    if not in_new and key not in base:
+        return "the base has no such pass"
+    if not in_new and metric.over_baseline and _over(base) != _over(new):
+        return f"speedups are over {_over(base)} in the base, and over {_over(new)} in the new run"
+    cell, where = (new[key].cell, "") if in_new else (base[key].cell, " in the base")
+    there_are = getattr(cell, (metric.row or "").partition(".")[0], cell.ttft_ms).n
+    if there_are < metric.needs:
+        return f"{metric.name} needs {numbered(metric.needs, 'sample')}, and there {'is' if there_are == 1 else 'are'} {there_are:,}{where}"
+    return f"{metric.name} is unknown{where}{f' ({metric.withheld})' if metric.withheld else ''}"
 
 
 def _over(table: Table) -> str:

@@ -19,15 +19,18 @@ _LOGS = (-36.0, 700.0)
 """Between these a share of change has a logarithm again: −100 % and infinity have none."""
 
 RESOLVED = 0.25
-"""A share of change that the interval must be able to show, else there are too few samples to call two figures the same."""
+"""A share of change that the interval must be able to show, else two figures cannot be called the same."""
 
 
 class ChangeVerdict(StrEnum):
-    """What can be said of a change, the gravest first. ``MOVED``: it changed, and that is neither, as tokens of another tier."""
+    """What can be said of a change, the gravest first.
+
+    ``INCONCLUSIVE``: too few samples. ``MOVED``: it changed, and that is neither worse nor better, as tokens of another tier.
+    """
 
     WORSE = "worse"
     UNKNOWN = "unknown"
-    TOO_FEW = "too few samples"
+    INCONCLUSIVE = "inconclusive"
     MOVED = "moved"
     BETTER = "better"
     SAME = "same"
@@ -69,12 +72,12 @@ def judge(change: Change, least: float, more_is_worse: bool | None, scale: float
             5 % faster is the inverse of 5 % slower.
     """
     if change.low is None or change.high is None:
-        return ChangeVerdict.TOO_FEW
+        return ChangeVerdict.INCONCLUSIVE
     low, high = (math.log1p(bound) if scale is None else bound / scale for bound in (change.low, change.high))
     beyond, resolved = (math.log1p(share) if scale is None else share for share in (least, max(RESOLVED, 2 * least)))
     if low > beyond or high < -beyond:
         return judge_exact(0, low, more_is_worse)
-    return ChangeVerdict.SAME if (high - low) / 2 <= resolved else ChangeVerdict.TOO_FEW
+    return ChangeVerdict.SAME if (high - low) / 2 <= resolved else ChangeVerdict.INCONCLUSIVE
 
 
 def judge_exact(base: float, new: float, more_is_worse: bool | None) -> ChangeVerdict:

@@ -33,6 +33,7 @@ class Reading:
         prompts_share: a prompt may begin as an earlier one of the same pass did, so that a hit in the first pass is no fault.
         shows_timelines: timelines are drawn also where nothing was preempted.
         plots_first: its plots stand before those that every run has.
+        checked: the fields of a request line that ``reasons`` reads beside those that the checks of every run read; ``None``: any of them.
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
@@ -42,6 +43,7 @@ class Reading:
     prompts_share: ClassVar[bool] = False
     shows_timelines: ClassVar[bool] = False
     plots_first: ClassVar[bool] = False
+    checked: ClassVar[tuple[str, ...] | None] = None
 
     def rows(self, view: RunView) -> Rows:
         """Its rows (dataclasses) by key; asked for once a run, then found in ``view.rows``."""

@@ -30,6 +30,7 @@ def compare(base: Side, new: Side, fail_on: Sequence[str] = (), min_effect: floa
     """
     from kvbench.comparison.compare import MIN_EFFECT
     from kvbench.comparison.compare import compare as compared
+    from kvbench.summary.trust import judged_side
 
-    before, after = (side.path if isinstance(side, RecordedRun) else Path(side) for side in (base, new))
+    before, after = (judged_side(side.path if isinstance(side, RecordedRun) else Path(side)) for side in (base, new))
     return compared(before, after, min_effect=MIN_EFFECT if min_effect is None else min_effect, allow=allow, fail_on=fail_on)

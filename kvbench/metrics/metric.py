@@ -120,6 +120,7 @@ class Metric:
             of what a baseline keeps (``derive``).
         over_repeats: the value of a pass from those of its repeats, of which there is at least one.
         withheld: when it is unknown, in words.
+        needs: samples below which it is unknown; 0: any number will do.
         compared: how it is compared with another run's.
         words: what worse and better are called.
         moved: what a change that is neither is called.
@@ -152,6 +153,7 @@ class Metric:
     measure: Callable[[PassRequests], float | None] | None = None
     over_repeats: Callable[[Sequence[float]], float] = arithmetic_mean
     withheld: str = ""
+    needs: int = 0
     compared: ComparedBy = ComparedBy.LIMIT
     words: tuple[str, str] = ("worse", "better")
     moved: str = "changed"

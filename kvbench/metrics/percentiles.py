@@ -23,19 +23,21 @@ def percentiles(
         compared: how the median is compared.
     """
 
-    def metric(statistic: str, of_all: str, why: str, place: int, compared: ComparedBy = ComparedBy.LIMIT) -> Metric:
+    def metric(statistic: str, of_all: str, needs: int, place: int, compared: ComparedBy = ComparedBy.LIMIT) -> Metric:
         tail = statistic in ("p90", "p99")
+        why = f"below {needs} samples" if tail else withheld
         return Metric(
-            name=f"{latency}_{statistic}", unit="ms", formula=f"{of_all} of {formula}", worse="higher", withheld=why, compared=compared,
-            header=f"{latency.upper()} {statistic}" if tail else latency.upper(), measure=attrgetter(f"{latency}.{statistic}"),
+            name=f"{latency}_{statistic}", unit="ms", formula=f"{of_all} of {formula}", worse="higher", withheld=why, needs=needs,
+            compared=compared, header=f"{latency.upper()} {statistic}" if tail else latency.upper(),
+            measure=attrgetter(f"{latency}.{statistic}"),
             over_repeats=geometric_mean, words=("slower", "faster"), cell=decimal, column=None if statistic == "mean" else column + place,
             hidden_unknown=tail, table="tail" if tail else "load", order=order + place, heading=f"{latency.upper()} (ms)", label=statistic,
             of_machine=True, row=f"{latency}_ms.{statistic}", by_repeat=not tail,
         )  # fmt: skip
 
     return (
-        metric("p50", "median", withheld, 0, compared),
-        metric("mean", "mean", withheld, 1),
-        metric("p90", "90th percentile", f"below {P90_NEEDS} samples", 2),
-        metric("p99", "99th percentile", f"below {P99_NEEDS} samples", 3),
+        metric("p50", "median", 1, 0, compared),
+        metric("mean", "mean", 1, 1),
+        metric("p90", "90th percentile", P90_NEEDS, 2),
+        metric("p99", "99th percentile", P99_NEEDS, 3),
     )

@@ -12,7 +12,7 @@ def _throughput(part: str, what: str, header: str, place: int) -> Metric:
         name=name, unit=f"{what}/s", formula=f"{what} of completed requests ÷ pass time, mean of the repeats", header=header, worse="lower",
         measure=lambda one: getattr(one.throughput, part.removesuffix("_token")), withheld="pass time or tokens are unknown",
         compared=ComparedBy.RATIO if part == "output" else ComparedBy.LIMIT, words=("slower", "faster"), cell=decimal, column=place,
-        table="load", order=62 + place, heading="Throughput", label=header, of_machine=True, row=name, by_repeat=True,
+        table="load", order=62 + place, heading=f"Throughput ({what}/s)", label="", of_machine=True, row=name, by_repeat=True,
     )  # fmt: skip
 
 

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from kvbench.analysis.pass_rows import PassRow
 from kvbench.drawing.clean import one_line
 from kvbench.drawing.numbers import milliseconds, times
-from kvbench.drawing.plots import ARMS, WIDTH, Plot, drawn, theme
+from kvbench.drawing.plots import ARMS, THEME, WIDTH, Plot, drawn, theme
 from kvbench.reports.load_plot import joint_load_plot
 from kvbench.reports.side_by_side import SPEEDUP, hit_rate, over
-from kvbench.summary.side_by_side import SideBySide
+from kvbench.summary.side_by_side import INVALID, MARKS, UNSTEADY, SideBySide
 
 ROOM = 2.0
 """How many times as high as its highest point an axis is at most: a wide interval would flatten all that there is to see."""
@@ -24,22 +24,33 @@ FAR_APART = 30
 """Largest value ÷ smallest above which values are drawn on a scale of powers."""
 
 MARKERS, DASHES = "o^svDP", ("-", "--", ":", "-.")
+SHAPES = {INVALID: "x", UNSTEADY: "o"}
+"""What is drawn over the points of a run with a mark."""
+
 LONGEST = 14
 """Letters of a value's name that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Where each run stands on the x axis, by its name. ``labels``: by place. ``numeric``: by its value; else one after the other."""
+    """Where each run stands on the x axis, by its name.
+
+    ``labels``, ``marks``: by place. ``numeric``: each by its value; else one after the other.
+    """
 
     places: Mapping[str, float]
     labels: Mapping[float, str]
+    marks: Mapping[float, str]
     numeric: bool
 
     @property
     def powers(self) -> bool:
         """Whether the scale is one of powers."""
         return self.numeric and min(self.labels) > 0 and max(self.labels) / min(self.labels) > FAR_APART
+
+    def doubt(self, place: float) -> str:
+        """What the mark of the run there means, in brackets; nothing where it has none."""
+        return f" ({MARKS[mark]})" if (mark := self.marks.get(place)) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,7 @@ def axis_of(side: SideBySide) -> Axis:
     return Axis(
         places={run.name: place for run, place in zip(runs, places, strict=True)},
         labels={place: run.label for run, place in zip(runs, places, strict=True)},
+        marks={place: run.mark for run, place in zip(runs, places, strict=True) if run.mark},
         numeric=numeric,
     )
 
@@ -133,6 +145,7 @@ def _figure(panels: Sequence[_Panel], lines: Sequence[_CurveLine], axis: Axis, h
     for axes, panel in zip(drawn, panels, strict=True):
         for line in lines:
             _draw(axes, panel, line, arms.index(line.arm), passes.index(line.pass_label), axis.numeric)
+        _mark(axes, panel, lines, axis)
         axes.set_ylabel(panel.label)
         highest = max(value for line in lines for _, value, _ in _known(line, panel))
         axes.set_ylim(0, min(axes.get_ylim()[1], ROOM * highest) if highest > 0 else None)
@@ -159,6 +172,18 @@ def _draw(axes: Any, panel: _Panel, line: _CurveLine, arm: int, index: int, join
         axes.errorbar(places, values, yerr=list(zip(*away, strict=True)), fmt="none", ecolor=colour, capsize=3)
 
 
+def _mark(axes: Any, panel: _Panel, lines: Sequence[_CurveLine], axis: Axis) -> None:
+    """Mark the points of runs whose figures are in doubt; hits are exact in a run whose times are unsteady."""
+    for mark, shape in SHAPES.items():
+        if mark == UNSTEADY and panel.value is _hits:
+            continue
+        points = [(place, value) for line in lines for place, value, _ in _known(line, panel) if axis.marks.get(place) == mark]
+        if points:
+            places, values = zip(*points, strict=True)
+            look = {"markerfacecolor": "none", "color": THEME["text.color"], "markeredgewidth": 1.2}
+            axes.plot(places, values, linestyle="", marker=shape, markersize=11, label=MARKS[mark], **look)
+
+
 def _scale(axes: Any, axis: Axis, heading: str) -> None:
     axes.set_xlabel(one_line(heading))
     if axis.powers:
@@ -174,6 +199,6 @@ def _scale(axes: Any, axis: Axis, heading: str) -> None:
 def _in_words(panel: _Panel, lines: Sequence[_CurveLine], axis: Axis) -> str:
     parts = []
     for line in lines:
-        if told := [f"{panel.words(value)} at {axis.labels[place]}" for place, value, _ in _known(line, panel)]:
+        if told := [f"{panel.words(value)} at {axis.labels[place]}{axis.doubt(place)}" for place, value, _ in _known(line, panel)]:
             parts.append(f"{line.arm}, {line.pass_label}: {', '.join(told)}")
     return f"{panel.name}: {'; '.join(parts)}."

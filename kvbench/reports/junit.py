@@ -15,7 +15,7 @@ _SUITE = "kvbench compare"
 
 
 def render(comparison: Comparison) -> str:
-    """One suite: a regression is a failure, too few samples and unsteady times are skipped, a run that is not to be trusted is an error."""
+    """One suite: a regression or breached threshold is a failure, what is inconclusive or unsteady is skipped, an invalid run an error."""
     cases = list(_cases(comparison))
     count = {name: sum(case.find(name) is not None for case in cases) for name in ("failure", "error", "skipped")}
     counts = {"tests": len(cases), "failures": count["failure"], "errors": count["error"], "skipped": count["skipped"]}
@@ -41,10 +41,10 @@ def _cases(comparison: Comparison) -> Iterator[ElementTree.Element]:
 
 
 def _of_line(line: Line) -> ElementTree.Element:
-    values = f"{report.number(line.metric, line.base)} to {report.number(line.metric, line.new)} {line.metric.unit}".strip()
+    values = report.from_to(line.metric, line.base, line.new)
     said = f"{line.word}: {values}, {report.change(line)}" + (f"; {line.detail}" if line.detail else "")
     kind = None
-    if line.verdict in (ChangeVerdict.TOO_FEW, ChangeVerdict.UNKNOWN):
+    if line.verdict in (ChangeVerdict.INCONCLUSIVE, ChangeVerdict.UNKNOWN):
         kind = "skipped"
     elif line.verdict == ChangeVerdict.WORSE:
         kind = "failure" if line.gates else "skipped"
@@ -54,10 +54,10 @@ def _of_line(line: Line) -> ElementTree.Element:
 
 
 def _of_outcome(outcome: Outcome) -> ElementTree.Element:
-    kind = "skipped" if outcome.failed is None or (outcome.failed and outcome.ignored) else "failure" if outcome.failed else None
-    values = f"{report.number(outcome.metric, outcome.base)} to {report.number(outcome.metric, outcome.new)}"
+    kind = "failure" if outcome.breached else "skipped" if outcome.failed is not False else None
+    said = outcome.unknown or report.from_to(outcome.metric, outcome.base, outcome.new)
     return _case(
-        f"{outcome.arm}.{outcome.pass_label}", f"--fail-on {outcome.rule}", kind, f"{outcome.ignored or report.result(outcome)}: {values}"
+        f"{outcome.arm}.{outcome.pass_label}", f"--fail-on {outcome.rule}", kind, f"{outcome.ignored or report.result(outcome)}: {said}"
     )
 
 

@@ -132,9 +132,9 @@ def sections_of_several(runs: RunsReport, style: Style) -> Iterator[Section]:
     yield from tables_of(several.joint_tables(side, style))
     yield Section(Kind.SENTENCES, lines=tuple(several.joint_sentences(side)))
     yield Section(Kind.MISSING, lines=tuple(several.told(side)))
-    for run, summary in side.measured:
-        yield Section(Kind.RUN, side.titled(run))
-        yield from (sections if runs.full else own_sections)(summary, style)
-    yield Section(Kind.NOTES, lines=side.notes)
+    yield Section(Kind.NOTES, lines=tuple(several.notes(side, runs.full)))
     yield Section(Kind.REASONS, UNTRUSTED, side.reasons)
+    for run, summary in side.measured:
+        yield Section(Kind.RUN, several.marked(side.titled(run), run))
+        yield from (sections if runs.full else own_sections)(summary, style)
     yield Section(Kind.LIMITS, "None of these runs shows", side.limits)

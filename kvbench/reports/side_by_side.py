@@ -8,7 +8,7 @@ from kvbench.analysis.pass_rows import PassRow
 from kvbench.drawing.layout import UNKNOWN, Cell, Style, table
 from kvbench.drawing.numbers import decimal, per_cent, times
 from kvbench.runs.sweep_folder import shown
-from kvbench.summary.side_by_side import OneRun, SideBySide
+from kvbench.summary.side_by_side import MARKS, OneRun, SideBySide
 
 SPEEDUP = "speedup"
 
@@ -27,13 +27,27 @@ def beside(side: SideBySide, style: Style) -> str:
     def cells(run: OneRun, row: PassRow) -> list[Cell]:
         ttft: list[Cell] = [row.ttft_ms.n or row.answered, decimal(row.ttft_ms.p50), decimal(row.ttft_ms.mean)]
         speedup = [times(row.speedup.p50), _interval(row)]
-        return [run.label, row.arm, row.pass_label, *ttft, *speedup, decimal(row.pass_s), per_cent(hit_rate(row), 0)]
+        return [marked(run.label, run), row.arm, row.pass_label, *ttft, *speedup, decimal(row.pass_s), per_cent(hit_rate(row), 0)]
 
     lines: list[list[Cell]] = []
     for run in side.runs:
         passes = () if run.summary is None else run.summary.passes
         lines += [cells(run, row) for row in passes] or [[run.label, *[None] * (len(header) - 1)]]
     return table(header, 3, lines, style)
+
+
+def marked(label: str, run: OneRun) -> str:
+    """The label of a run, and its mark."""
+    return f"{label} {run.mark}".rstrip()
+
+
+def notes(side: SideBySide, full: bool = False) -> Iterator[str]:
+    """What the marks mean, the notes of the runs unless each has its report (``full``), and those on all of them together."""
+    marks = [f"{mark} {meaning}" for mark, meaning in MARKS.items() if any(run.mark == mark for run in side.runs)]
+    if marks:
+        yield f"{', '.join(marks)}; what follows says why"
+    yield from () if full else side.run_notes
+    yield from side.notes
 
 
 def joint_tables(side: SideBySide, style: Style) -> Iterator[tuple[str, str]]:

@@ -13,12 +13,17 @@ from kvbench.analysis.run_view import Rows
 from kvbench.comparison.identity import machine, software
 from kvbench.config.slo import Slo
 from kvbench.experiments.reading import Reading
-from kvbench.experiments.readings import readings, row_keys
+from kvbench.experiments.readings import ExperimentView, readings, row_keys
 from kvbench.runs.run_folder import read_run
 from kvbench.runs.sweep_folder import Point, differing_options, is_sweep, read_sweep, shown
-from kvbench.summary.summary import Summary, summarise
+from kvbench.summary.summary import Summary, summary_of
+from kvbench.summary.validity import unfinished
 
 FORMAT = "kvbench.summaries/1"
+INVALID, UNSTEADY = "!", "*"
+"""What marks a run that is not to be trusted, and one whose times are unsteady."""
+
+MARKS = {INVALID: "invalid measurement", UNSTEADY: "unsteady times"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,13 @@ class OneRun:
     options: Mapping[str, Any]
     summary: Summary | None
     missing: str | None
+
+    @property
+    def mark(self) -> str:
+        """One of :data:`MARKS` where its figures are in doubt, the graver; else nothing."""
+        if self.summary is None:
+            return ""
+        return INVALID if self.summary.reasons else UNSTEADY if self.summary.unsteady else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,18 @@ class SideBySide:
     def reasons(self) -> tuple[str, ...]:
         """Why any of the runs is not to be trusted; each says of which it speaks."""
         return tuple(f"{self.titled(run)}: {reason}" for run, summary in self.measured for reason in summary.reasons)
+
+    @property
+    def run_notes(self) -> tuple[str, ...]:
+        """The notes of the runs, each once, behind those runs that have it."""
+        owners: dict[str, list[str]] = {}
+        for run, summary in self.measured:
+            for note in summary.notes:
+                if note != run.missing:
+                    owners.setdefault(note, []).append(run.label)
+        option = "" if self.key is None else f"{self.heading}="
+        count = len(self.measured)
+        return tuple(f"{'every run' if 1 < len(runs) == count else option + ', '.join(runs)}: {note}" for note, runs in owners.items())
 
     @property
     def rows(self) -> Rows:
@@ -141,18 +165,10 @@ def _source(path: Path, point: Point | None, per_document: bool, per_repeat: boo
     if point is not None and not (path / "manifest.json").exists():
         return _Source(path, point.config, None, None, point.error or "not measured yet")
     run = read_run(path)
-    info = RunInfo(run.manifest)
-    config = info.config if point is None else point.config
-    missing = (point.error if point is not None else None) or _stopped(info, len(run.requests))
-    return _Source(path, config, run.manifest, summarise(run, per_document, per_repeat, slo), missing)
-
-
-def _stopped(info: RunInfo, requests: int) -> str | None:
-    """What is said of a run that did not come to its end."""
-    if info.status in ("complete", "invalid"):
-        return None
-    reasons = "; ".join(info.reasons)
-    return f"{info.status} after {requests:,} requests{f': {reasons}' if reasons else ''}"
+    config = RunInfo(run.manifest).config if point is None else point.config
+    view = ExperimentView(run, slo)
+    missing = (point.error if point is not None else None) or next(unfinished(view), None)
+    return _Source(path, config, run.manifest, summary_of(view, per_document, per_repeat), missing)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -21,6 +21,9 @@ from kvbench.runs.calibration import fit_notes
 STARTED = "server_started_ms"
 """Among the counters, and none: when the server's process started."""
 
+CHECKED = ("request_id", "prompt_tokens_sent", "output_tokens", "sent_s")
+"""The fields of a request line that reasons read beside those of the request table."""
+
 LAG_TICK_S = 0.01
 """The client looks so often how late its event loop is."""
 
@@ -46,7 +49,7 @@ def reasons(view: ExperimentView) -> list[str]:
 def notes(view: ExperimentView) -> list[str]:
     """What a reader must know and what is no fault, one sentence each."""
     return [
-        *_status(view, view.reading.requests_of_repeat(view.info)),
+        *unfinished(view),
         *view.run.skipped,
         *_simulated(view.info),
         *view.reading.setup_notes(view),
@@ -204,8 +207,9 @@ def _tokens(tiers: tuple[int, int, int]) -> str:
 # Notes.
 
 
-def _status(view: RunView, of_repeat: int | None) -> Iterator[str]:
-    info = view.info
+def unfinished(view: ExperimentView) -> Iterator[str]:
+    """That a run did not come to its end, and why."""
+    info, of_repeat = view.info, view.reading.requests_of_repeat(view.info)
     of = "" if of_repeat is None else f" of {of_repeat * len(view.arms) * int(info.config.get('repeats', 1)):,}"
     if info.status == "interrupted":
         why = "; ".join(info.reasons)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,13 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+import kvbench
 from kvbench.analysis.noise import Sides, own_noise
+from kvbench.cli import colour as colours
 from kvbench.cli.main import main
 from kvbench.comparison.baseline import Baseline, reduce
 from kvbench.comparison.baseline_file import read_side, write_baseline
 from kvbench.comparison.compare import Comparison, Line, compare
 from kvbench.comparison.thresholds import parse
 from kvbench.comparison.verdict import Change, ChangeVerdict, as_shares, interval, judge
+from kvbench.drawing.layout import MARKDOWN
 from kvbench.errors import UsageError
 from kvbench.reports import comparison as report
 from kvbench.reports import github, junit
@@ -30,6 +36,7 @@ from kvbench.reports.formats.json import to_json
 from kvbench.runs.records import RequestError, RequestRecord
 from kvbench.runs.run_folder import Run, read_run
 from tests.made import Answer, Made, Script, cyclic
+from tests.reports.test_html import Reader
 
 Captured = pytest.CaptureFixture[str]
 REPEATED = Made(repeats=3)
@@ -99,7 +106,7 @@ def test_two_runs_that_differ_from_pass_to_pass_may_just_differ(tmp_path: Path) 
     assert found.regressions == ()
     changed = line(found, "cpu", "repeat", "ttft_p50")
     assert changed.change == pytest.approx(0.24, abs=0.03)
-    assert changed.verdict == ChangeVerdict.TOO_FEW
+    assert changed.verdict == ChangeVerdict.INCONCLUSIVE
     assert any("a base of more runs" in said for said in found.unsaid)
 
 
@@ -165,11 +172,11 @@ def test_overlapping_requests_are_compared_over_repeats(tmp_path: Path) -> None:
 
 def test_one_repeat_is_too_few_for_times_and_enough_for_tokens(tmp_path: Path, capsys: Captured) -> None:
     found = compared(tmp_path, slower(1.0), slower(2.0), Made())
-    assert {item.verdict for item in found.lines if item.metric.unit in ("ms", "x", "output tokens/s")} == {ChangeVerdict.TOO_FEW}
+    assert {item.verdict for item in found.lines if item.metric.unit in ("ms", "x", "output tokens/s")} == {ChangeVerdict.INCONCLUSIVE}
     assert {item.verdict for item in found.lines if item.metric.unit == "tokens"} == {ChangeVerdict.SAME}
     arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new")]
     assert main(arguments) == 0
-    assert "kvbench: warning: 36 of 57 figures have too few samples to say (--repeats 3" in capsys.readouterr().err
+    assert "kvbench: warning: 36 of 57 figures are inconclusive: too few samples (--repeats 3" in capsys.readouterr().err
     assert main([*arguments, "--strict"]) == 3
 
 
@@ -302,6 +309,36 @@ def test_an_invalid_run_ends_with_four(tmp_path: Path, capsys: Captured) -> None
     assert main(["baseline", str(tmp_path / "bad")]) == 4
 
 
+def test_a_folder_is_judged_by_its_files_as_its_report_judges_it(tmp_path: Path, capsys: Captured) -> None:
+    """The manifest says complete, as before the checks that find it, or before the folder was changed."""
+
+    def warm(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        answer = cyclic(arm, repeat, index, position, doc)
+        return replace(answer, host=256 if (arm, index) == ("cpu", 0) else answer.host)
+
+    good, bad = REPEATED.write(tmp_path / "good", cyclic).path, REPEATED.write(tmp_path / "bad", warm).path
+    assert main(["report", str(bad), "--format", "json"]) == 0
+    (reason,) = json.loads(capsys.readouterr().out)["reasons"]
+    assert "was not cold" in reason
+    for command in (["compare", str(good), str(bad)], ["compare", str(bad), str(good)], ["baseline", str(bad)]):
+        assert main(command) == 4
+        assert reason in " ".join(capsys.readouterr().err.split())
+    assert kvbench.compare(good, bad).untrusted == (f"{bad}: {reason}",)
+    assert kvbench.compare(good, good).untrusted == ()
+    assert main(["compare", str(good), str(bad), "--allow", "status"]) != 4
+
+
+def test_judging_a_folder_needs_no_torch(tmp_path: Path) -> None:
+    path = REPEATED.write(tmp_path / "run", cyclic).path
+    code = (
+        "import sys; from kvbench.cli.main import main; "
+        f"codes = [main(['compare', {str(path)!r}, {str(path)!r}]), main(['baseline', {str(path)!r}])]; "
+        "print(codes, sorted({'torch', 'transformers', 'matplotlib', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[0, 0] []"
+
+
 def test_a_truncated_last_line_and_one_request_are_no_obstacle(tmp_path: Path) -> None:
     one = Made(docs=1, repeats=3)
     base = one.write(tmp_path / "base", cyclic)
@@ -423,7 +460,7 @@ def test_two_runs_do_not_tell_how_much_runs_differ(tmp_path: Path, capsys: Captu
     assert main(["baseline", *map(str, paths), "-o", str(file)]) == 0
     assert "kvbench: warning: 2 runs do not tell how much runs differ" in capsys.readouterr().err
     assert main(["compare", str(file), str(paths[0])]) == 0
-    assert "have too few samples to say (a base of more runs" in capsys.readouterr().err
+    assert "are inconclusive: too few samples (a base of more runs" in capsys.readouterr().err
 
 
 def test_a_lost_hit_is_found_against_several_runs(tmp_path: Path) -> None:
@@ -472,7 +509,7 @@ def test_a_run_is_named_once_and_is_to_be_trusted(tmp_path: Path, capsys: Captur
     assert "the same run is named twice" in capsys.readouterr().err
     bad = REPEATED.write(tmp_path / "bad", cyclic, status="invalid", reasons=["not cold"]).path
     assert main(["baseline", str(path), str(bad)]) == 4
-    assert f"{bad}: not to be trusted" in capsys.readouterr().err
+    assert f"{bad}: an invalid measurement" in capsys.readouterr().err
 
 
 def test_the_first_format_of_a_base_is_still_read(tmp_path: Path) -> None:
@@ -566,26 +603,44 @@ def test_speedups_over_different_arms_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_a_change_without_bounds_is_judged() -> None:
-    assert judge(as_shares(Change(0.0, -50.0, 800.0)), 0.05, True) == ChangeVerdict.TOO_FEW
+    assert judge(as_shares(Change(0.0, -50.0, 800.0)), 0.05, True) == ChangeVerdict.INCONCLUSIVE
 
 
-def test_a_rule_on_an_unknown_figure_warns_and_one_on_no_pass_is_wrong_use(tmp_path: Path) -> None:
-    found = compared(tmp_path, cyclic, cyclic, fail_on=["ttft_p99[cpu,repeat] > 1"])
-    assert found.failed_rules == ()
-    assert any("ttft_p99 of cpu, repeat is unknown" in remark for remark in found.unsaid)
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("ttft_p99[cpu,repeat] > 800", "ttft_p99 needs 662 samples, and there are 30"),
+        ("ttft_p99[cpu,*] > +10%", "ttft_p99 needs 662 samples, and there are 30"),
+        ("ttft_p50[cpu,repeat] > 1", "ttft_p50 is unknown (n = 0)"),
+    ],
+)
+def test_a_rule_that_cannot_be_computed_fails_and_says_why(tmp_path: Path, capsys: Captured, rule: str, why: str) -> None:
+    REPEATED.write(tmp_path / "base", cyclic)
+    replace(REPEATED, edit=untimed if "p50" in rule else lambda record: record).write(tmp_path / "new", cyclic)
+    arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new"), "--fail-on", rule]
+    assert main(arguments) == 3
+    shown = capsys.readouterr()
+    assert f"threshold cannot be computed: {rule} (cpu, " in " ".join(shown.out.split())
+    assert f"{why})" in shown.err
+    assert main([*arguments, "--format", "junit"]) == 3
+    assert why in capsys.readouterr().out
+    assert main([*arguments, "--format", "json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert (document["regressed"], {one["unknown"] for one in document["thresholds"]}) == (True, {why})
+
+
+def test_a_rule_on_no_pass_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"neither run has \[cpu,again\]; there are \[none,sequential\]"):
         compared(tmp_path / "b", cyclic, cyclic, fail_on=["ttft_p50[cpu,again] > 1"])
 
 
 @pytest.mark.parametrize("rule", ["host_hit_rate[cpu,reverse] < 30%", "host_hit_rate[*,*] < 0%", "computed[cpu,*] > +0"])
-def test_a_rule_on_a_pass_that_the_new_run_did_not_finish_is_unknown(tmp_path: Path, capsys: Captured, rule: str) -> None:
+def test_a_rule_on_a_pass_that_the_new_run_did_not_finish_fails(tmp_path: Path, capsys: Captured, rule: str) -> None:
     REPEATED.write(tmp_path / "base", slower(1.0))
     Made(stop_after=55).write(tmp_path / "new", slower(1.0, 1))
     arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new"), "--fail-on", rule]
-    assert main(arguments) == 0
-    figure = rule.partition("[")[0]
-    assert f"--fail-on {rule!r}: {figure} of cpu, reverse is unknown" in capsys.readouterr().err
-    assert main([*arguments, "--strict"]) == 3
+    assert main(arguments) == 3
+    assert f"hreshold cannot be computed: {rule} (cpu, reverse: the new run did not finish this pass)" in capsys.readouterr().err
 
 
 def test_a_star_does_not_name_an_arm_that_the_new_run_was_not_to_measure(tmp_path: Path) -> None:
@@ -628,7 +683,7 @@ def test_an_interval_holds_its_change_and_widens_with_the_figures(base: list[flo
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(0.06, 0.3, "worse"), (0.04, 0.3, "same"), (-0.3, -0.06, "better"), (-0.2, 0.2, "same"), (-0.5, 0.9, "too few samples")],
+    [(0.06, 0.3, "worse"), (0.04, 0.3, "same"), (-0.3, -0.06, "better"), (-0.2, 0.2, "same"), (-0.5, 0.9, "inconclusive")],
 )
 def test_a_verdict_follows_from_the_interval(low: float, high: float, verdict: str) -> None:
     assert judge(Change(0.0, low, high), 0.05, more_is_worse=True) == verdict
@@ -646,6 +701,81 @@ def test_the_terminal_fits_80_columns_and_says_no_nan(tmp_path: Path) -> None:
     assert json.loads(to_json(found))["regressed"] is True
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_the_summary_line_is_last_and_its_figures_can_be_counted(tmp_path: Path, failing: bool) -> None:
+    def preempting(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+        answer = cyclic(arm, repeat, index, position, doc)
+        return replace(answer, error=RequestError("http", "500")) if failing and (arm, index, doc) == ("cpu", 1, 3) else answer
+
+    found = compared(tmp_path, cyclic, preempting)
+    counted = 0
+    for heading, table in report.tables_of(found, MARKDOWN):
+        rows = [[cell.strip() for cell in text.strip("| ").split("|")] for text in table.splitlines()]
+        per_row = [1 if "change %" in rows[0] else sum(cell != "-" for cell in row[2:-2]) for row in rows[2:]]
+        assert heading.endswith(f": {sum(per_row)} figures")
+        assert ("preemptions" in rows[0]) == ("Prompt tokens" in heading)
+        counted += sum(per_row)
+    last = report.to_terminal(found).splitlines()[-1]
+    assert f"({counted} figures: " in last
+    assert counted == len(found.lines)
+    assert sum(int(word.split()[0]) for word in last.partition(": ")[2].removesuffix(").").split(", ")) == counted
+    assert report.to_markdown(found).splitlines()[-1] == last
+
+
+def test_a_unit_stands_once(tmp_path: Path) -> None:
+    found = compared(tmp_path, slower(1.0), slower(1.3, 1, "cpu"), fail_on=["host_hit_rate[cpu,repeat] < 99%", "ttft_p50[cpu,*] > 1"])
+    for text in (junit.render(found), report.to_terminal(found), report.to_markdown(found), report.headline(found)):
+        assert not re.search(r"x x|% share|% %|ms ms", text)
+    assert re.search(r"ttft_p50 slower \([\d.]+ to [\d.]+ ms, \+", report.headline(found))
+    assert re.search(r"speedup_p50 slower \([\d.]+x to [\d.]+x, −", report.headline(found))
+    assert re.search(r"host_hit_rate\[cpu,repeat\] < 99% \(cpu, repeat: 96.8 % to 96.8 %\)", report.headline(found))
+
+
+def test_verdicts_have_a_mark_and_in_a_terminal_a_colour(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compared(tmp_path, slower(1.0), by_pass({("cpu", 1): 1.6, ("cpu", 2): 0.5}, 1), fail_on=["ttft_max[none,*] > 1"])
+    plain = report.to_terminal(found)
+    coloured = colours.of_report(plain)
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+    for mark, words, colour in (("-", "slower", 31), ("+", "faster", 32), ("-", "breached", 31)):
+        assert re.search(rf" {re.escape(mark)} +{words}$", plain, re.MULTILINE)
+        assert re.search(rf"\x1b\[{colour}m{re.escape(mark)} +{words}\x1b\[0m$", coloured, re.MULTILINE)
+    assert re.search(r" = +same$", plain, re.MULTILINE)
+    arguments = ["compare", str(tmp_path / "base"), str(tmp_path / "new")]
+    monkeypatch.setenv("TERM", "xterm")
+    for terminal, no_colour, expected in ((False, "", False), (True, "", True), (True, "1", False)):
+        monkeypatch.setenv("NO_COLOR", no_colour)
+        with monkeypatch.context() as patched:
+            patched.setattr(sys.stdout, "isatty", lambda shown=terminal: shown)
+            assert main(arguments) == 3
+        assert ("\x1b[" in capsys.readouterr().out) == expected
+
+
+@pytest.mark.parametrize("seen", ["folders", "files", "files of an older kvbench"])
+def test_the_page_shows_both_runs_side_by_side(tmp_path: Path, capsys: Captured, seen: str) -> None:
+    places = []
+    for name, script in (("base", slower(1.0)), ("<new>", slower(1.4, 1))):
+        path = REPEATED.write(tmp_path / name, script).path
+        if seen != "folders":
+            text = write_baseline(reduce(read_run(path)))
+            if "older" in seen:
+                text = re.sub(r'"quantiles":\[[^]]*\]', '"quantiles":null', text)
+            path = tmp_path / f"{name}.json"
+            path.write_text(text, encoding="utf-8")
+        places.append(str(path))
+    assert main(["compare", *places, "--format", "html", "--fail-on", "ttft_p99[cpu,repeat] > 1"]) == 3
+    page = capsys.readouterr().out
+    reader = Reader(page)
+    assert len(reader.tags("svg")) == 1
+    assert reader.tags("script") == reader.tags("link") == []
+    assert not any(str(attributes.get(name, "#")).startswith("http") for _, attributes in reader.seen for name in ("src", "href"))
+    for words in ("<new>", "cannot be computed: ttft_p99[cpu,repeat] > 1", "needs 662 samples, and there are 30", "Regression ("):
+        assert words in reader.text
+    assert '<td class="worse">-</td><td class="worse">slower</td>' in page
+    for words in ("none, sequential", "cpu, reverse", "base", "new"):
+        assert f">{words}</text>" in page
+    assert "cpu, repeat: 21.0 ms to 29." in page
+
+
 def test_markdown_shows_rules_and_names_as_they_are(tmp_path: Path) -> None:
     made = replace(REPEATED, arms={"none": None, "c|p_u_*": 51200})
     rules = ["computed[*,*] > 1", "ttft_p50[c|p_u_*,*] > 1"]
@@ -654,7 +784,7 @@ def test_markdown_shows_rules_and_names_as_they_are(tmp_path: Path) -> None:
     for html in (whole, short):
         assert "<em>" not in html
         assert html.count("<strong>") == 1
-        assert "--fail-on computed[*,*] &gt; 1 holds for c|p_u_*, repeat" in html
+        assert "hreshold breached: computed[*,*] &gt; 1 (c|p_u_*, repeat: " in html
     assert "<table>" not in short
     assert whole.count("<td>c|p_u_*</td>") == 6 + 6 + 3 * 3 + 3 + 6  # TTFT, speedups, other latencies and throughput, tokens, thresholds
 

@@ -15,7 +15,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from kvbench.comparison.compare import compare
 from tests.install.action import ACTION, run_action
+from tests.made import Made, cyclic
 
 TEXT = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
 
@@ -41,6 +43,18 @@ def test_the_page_lists_the_inputs_of_the_action_with_their_defaults() -> None:
     for name, item in ACTION["inputs"].items():
         assert f"`{item['default']}`" in said[name] or said[name] == ("empty" if not item["default"] else "PyTorch's own index"), name
     assert set(ACTION["outputs"]) == {"verdict", "exit-code"}
+
+
+def test_every_rule_of_the_page_can_fire_on_the_pages_own_run(tmp_path: Path) -> None:
+    """The run of the page has 4 documents and 3 repeats, so 12 requests of an arm and pass."""
+    run = Made(docs=4, repeats=3).write(tmp_path / "run", cyclic).path
+    table = TEXT.partition("<!-- test: rules -->")[2].partition("\n\n")[0]
+    rules = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(rules) == 5
+    for outcome in compare(run, run, fail_on=rules).outcomes:
+        assert outcome.failed is not None, outcome.unknown
+    fired = [re.sub(r"[<>] .*", lambda limit: f"{limit[0][0]} {'0' if limit[0][0] == '>' else '100%'}", rule) for rule in rules[3:]]
+    assert all(outcome.failed for outcome in compare(run, run, fail_on=fired).outcomes)
 
 
 @pytest.mark.filterwarnings("default::ResourceWarning")

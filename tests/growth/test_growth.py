@@ -201,7 +201,7 @@ def test_it_is_compared_and_its_metric_decides_the_exit_code(
     assert main(command) == code
     shown = capsys.readouterr()
     assert "second_hits" in shown.out
-    assert (f"--fail-on {rule} holds for none, again" in shown.err) == (code == 3)
+    assert (f"hreshold breached: {rule} (none, again: " in shown.err) == (code == 3)
     words = {("short", "ample"): "remembers", ("ample", "short"): "forgets"}
     assert main([*command, "--format", "json"]) == code
     lines = [line for line in json.loads(capsys.readouterr().out)["lines"] if line["figure"] == "second_hits"]

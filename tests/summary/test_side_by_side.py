@@ -120,7 +120,7 @@ def test_a_sweep_stands_for_its_points_done_or_not(half_done: Path) -> None:
     assert side.key == "reuse"
     assert [(run.label, run.summary is not None, run.missing) for run in side.runs] == [
         ("0", True, None),
-        ("0.5", True, "interrupted after 7 requests: stopped by the user"),
+        ("0.5", True, "interrupted after 7 of 60 requests: stopped by the user"),
         ("0.75", False, "no memory for it"),
         ("1", False, "not measured yet"),
     ]
@@ -281,6 +281,114 @@ def test_hits_that_are_not_known_are_not_shown_as_none(tmp_path: Path, capsys: C
     assert main(words([tmp_path / "a", made(tmp_path / "b", 1.0)])) == 0
     rows = [line.split() for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[2:]]
     assert [row[-1] for row in rows] == ["–"] * 6 + ["%"] * 6
+
+
+# Notes, and runs whose figures are in doubt.
+
+
+def drifting(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+    """The made run on a machine that got slower from repeat to repeat."""
+    answer = cyclic(arm, repeat, index, position, doc)
+    return replace(answer, ttft_ms=answer.ttft_ms * (1 + repeat))
+
+
+def warm(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
+    """The made run, its first pass not cold on the cpu arm."""
+    answer = cyclic(arm, repeat, index, position, doc)
+    return replace(answer, host=256) if (arm, index) == ("cpu", 0) else answer
+
+
+@pytest.fixture(scope="module")
+def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of three points: steady, unsteady, and one with a reason not to be trusted."""
+    parent = tmp_path_factory.mktemp("doubtful") / "sweep"
+    points = tuple(Point(docs, f"docs-{docs}", Made(docs=docs, repeats=3).manifest()["config"]) for docs in (8, 9, 10))
+    with SweepFolder.opened(parent, Sweep("docs", points, ("kvbench", "run"))) as folder:
+        for point, script in zip(points, (cyclic, drifting, warm), strict=True):
+            Made(docs=point.value, repeats=3).write(folder.run_folder(point), script)
+    return parent
+
+
+def test_rows_are_marked_and_notes_stand_below_the_table_by_run(doubtful: Path, capsys: Captured) -> None:
+    assert main(words([doubtful])) == 0
+    out = capsys.readouterr().out
+    table, _, rest = out.partition("\n\n")
+    labels = [" ".join(line.split("none" if "none" in line else "cpu")[0].split()) for line in table.splitlines()[2:]]
+    assert labels == ["8"] * 6 + ["9 *"] * 6 + ["10 !"] * 6
+    below = " ".join(rest.partition("docs=8\n------")[0].split())
+    assert "! invalid measurement, * unsteady times" in below
+    assert "note: docs=9: the same work differed by" in below
+    assert "- docs=10: the first pass of arm cpu was not cold" in below
+    assert "\ndocs=9 *\n" in rest
+    assert "\ndocs=10 !\n" in rest
+    assert "\ndocs=8\n" in rest
+    assert max(len(line) for line in out.splitlines() if not line.startswith("Run folder: ")) <= 80
+
+
+@pytest.mark.parametrize("format", ["markdown", "html"])
+def test_notes_and_marks_stand_in_every_format_for_people(doubtful: Path, capsys: Captured, format: str) -> None:
+    assert main([*words([doubtful]), "--format", format]) == 0
+    text = capsys.readouterr().out
+    for said in ("docs=9: the same work differed by", "docs=10: the first pass of arm cpu was not cold", "invalid measurement,"):
+        assert said in text
+    assert ("| 9 \\*" if format == "markdown" else '<th scope="row">9 *</th>') in text
+
+
+def test_a_note_that_several_runs_have_is_said_once(tmp_path: Path, capsys: Captured) -> None:
+    paths = [made(tmp_path / name, reuse, runner="simulator", profile="engine") for name, reuse in (("a", 0.0), ("b", 0.5))]
+    assert main(words(paths)) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("this is a prediction, nothing was measured") == 1
+    assert "note: every run: this is a prediction" in text
+    assert "note: reuse=0: nothing is read again (--reuse 0)" in text
+
+
+def test_a_full_report_has_its_own_notes_once(doubtful: Path, capsys: Captured) -> None:
+    assert main([*words([doubtful]), "--full"]) == 0
+    assert capsys.readouterr().out.count("the same work differed by") == 1
+
+
+def test_csv_of_an_untrusted_run_says_so_in_every_line_and_on_stderr(doubtful: Path, capsys: Captured) -> None:
+    for name, more in (("docs-10", []), ("docs-10", ["--per-document"]), ("docs-10", ["--per-repeat"])):
+        assert main([*words([doubtful / name]), "--format", "csv", *more]) == 0
+        shown = capsys.readouterr()
+        for row in csv.DictReader(StringIO(shown.out)):
+            assert (row["status"], row["reasons"].partition(":")[0]) == ("invalid", "the first pass of arm cpu was not cold")
+        assert f"kvbench: warning: invalid measurement: {doubtful / name}: the first pass of arm cpu" in shown.err
+    assert main([*words([doubtful / "docs-8"]), "--format", "csv"]) == 0
+    shown = capsys.readouterr()
+    assert "status" not in shown.out.splitlines()[0].split(",")
+    assert shown.err == ""
+
+
+def test_csv_of_several_runs_has_notes_and_status(doubtful: Path, capsys: Captured) -> None:
+    assert main([*words([doubtful]), "--format", "csv"]) == 0
+    shown = capsys.readouterr()
+    rows = list(csv.DictReader(StringIO(shown.out)))[::6]
+    assert [row["status"] for row in rows] == ["complete", "complete", "invalid"]
+    assert [bool(row["reasons"]) for row in rows] == [False, False, True]
+    assert "the same work differed by" in rows[1]["notes"]
+    assert "docs=10: the first pass of arm cpu was not cold" in shown.err
+
+
+def test_what_a_sweep_prints_at_its_end_has_notes_and_marks(tmp_path: Path, capsys: Captured) -> None:
+    command = ["run", "--runner", "simulator", "--docs", "3", "--doc-tokens", "300", "--kv-tokens", "640", "--sweep", "reuse=0,1"]
+    assert main([*command, "--quiet", "--out", str(tmp_path / "sweep")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "note: every run: this is a prediction" in text
+    assert "note: reuse=0: nothing is read again" in text
+
+
+def test_the_curve_marks_points_that_are_in_doubt(doubtful: Path, three: list[Path]) -> None:
+    (plot,) = curve(side_by_side([doubtful]))
+    for words in ("unsteady times", "invalid measurement"):
+        assert f">{words}</text>" in plot.element
+        assert f" ({words})" in plot.description
+    assert " at 9 (unsteady times), " in plot.description
+    assert " at 8, " in plot.description
+    (steady,) = curve(side_by_side(three))
+    assert "unsteady" not in steady.element
+    assert "invalid" not in steady.element
 
 
 # The page and the curve.

@@ -24,6 +24,7 @@ class TierReading(Reading):
     """
 
     judges_tiers = True
+    checked = ()
     to_overflow = "raise --docs or lower --kv-tokens"
 
     def title(self, view: RunView) -> Iterator[str]:

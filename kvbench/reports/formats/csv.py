@@ -1,4 +1,7 @@
-"""The summary as csv, for programs: at full precision; unknown is empty. Text that a spreadsheet would compute begins with '."""
+"""The summary as csv, for programs: at full precision; unknown is empty. The lines of an invalid measurement say so.
+
+Text that a spreadsheet would compute begins with '.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,27 @@ if TYPE_CHECKING:
 
 def to_csv(summary: Summary) -> str:
     """A line for each arm and pass; with the rows by document or by repeat, a line for each of those instead."""
-    return _csv(_lines(summary))
+    return _csv([{**line, **_status(summary, bool(summary.reasons))} for line in _lines(summary)])
 
 
 def render_several(runs: RunsReport) -> str:
-    """The lines of all runs that were measured, each behind the name of its run and the options in which the runs differ."""
+    """The lines of all runs that were measured, each behind the name of its run and the options in which the runs differ.
+
+    ``notes``: those of the run. Where one is an invalid measurement, the lines of all have a status.
+    """
     lines: list[dict[str, Any]] = []
+    any_invalid = bool(runs.side.reasons)
     for run, summary in runs.side.measured:
         for line in _lines(summary):
             named = {f"option_{name}" if name in line else name: _cell(value) for name, value in run.options.items()}
-            lines.append({"run": run.name, **named, **line})
+            told = {**_status(summary, any_invalid), "notes": "; ".join(summary.notes)}
+            lines.append({"run": run.name, **named, **line, **told})
     return _csv(lines)
+
+
+def _status(summary: Summary, wanted: bool) -> dict[str, str]:
+    """How the run ended, and why it is not to be trusted."""
+    return {"status": "invalid" if summary.reasons else summary.status, "reasons": "; ".join(summary.reasons)} if wanted else {}
 
 
 def _lines(summary: Summary) -> list[dict[str, Any]]:
@@ -102,4 +115,4 @@ def _with_prediction(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-FORMAT = ReportFormat("csv", "a line a pass", 4, lambda run: to_csv(run.summary), render_several, has_one_kind_of_line=True)
+FORMAT = ReportFormat("csv", "a line a pass", 4, lambda run: to_csv(run.summary), render_several, has_one_kind_of_line=True, warns=True)

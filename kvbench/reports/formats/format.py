@@ -61,6 +61,7 @@ class ReportFormat:
         render_several: the report of several.
         is_page: there is room: each repeat is shown, and each request where there are not too many.
         has_one_kind_of_line: documents and repeats cannot both be shown.
+        warns: its readers are programs, which take every line alike: what speaks against a run is said on stderr too.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ReportFormat:
     render_several: Callable[[RunsReport], str]
     is_page: bool = False
     has_one_kind_of_line: bool = False
+    warns: bool = False
 
 
 FORMATS: Registry[ReportFormat] = Registry("kvbench.reports.formats", "FORMAT")

@@ -25,16 +25,16 @@ def render(run: RunReport) -> str:
     lines = [line for part in parts if part.kind is Kind.LINES for line in part.lines]
     by_kind = {kind.name.lower(): next((part for part in parts if part.kind is kind), None) for kind in _PLACED}
     placed = {"tables": drawn, "lines": lines, "sections": by_kind, "alarm": run.summary.verdict.words is not None}
-    return _page("page.html.jinja", title=run.summary.title, plots=run.plots, origin=origin_of(run.view), **placed)
+    return page("page.html.jinja", title=run.summary.title, plots=run.plots, origin=origin_of(run.view), **placed)
 
 
 def render_several(runs: RunsReport) -> str:
     """The page of several runs: the curve, the table of all, and each run's own tables."""
-    from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, told  # late: pandas
+    from kvbench.reports.side_by_side import beside, differences, joint_sentences, joint_tables, marked, notes, told  # late: pandas
 
     side = runs.side
     by = "" if side.key is None else f" by {side.heading}: {', '.join(run.label for run in side.runs)}"
-    return _page(
+    return page(
         "side_by_side.html.jinja",
         title=f"{len(side.runs)} runs{by}",
         side=side,
@@ -44,14 +44,19 @@ def render_several(runs: RunsReport) -> str:
         joint=[(heading, _table(text)) for heading, text in joint_tables(side, HTML)],
         sentences=list(joint_sentences(side)),
         missing=list(told(side)),
+        notes=list(notes(side)),
         runs=[
-            (side.titled(run), summary, [(part.heading, _table(part.table)) for part in own_sections(summary, HTML) if part.table])
+            (
+                marked(side.titled(run), run),
+                summary,
+                [(part.heading, _table(part.table)) for part in own_sections(summary, HTML) if part.table],
+            )
             for run, summary in side.measured
         ],
     )
 
 
-def _page(template: str, **values: Any) -> str:
+def page(template: str, **values: Any) -> str:
     """A page from a template of this folder."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # late, as help reads this module
 

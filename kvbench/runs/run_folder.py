@@ -69,9 +69,13 @@ class RunFolder:
         self.manifest: dict[str, Any] = {"format": FORMAT, **manifest, "status": "running", "reasons": []}
         self._files: dict[str, IO[str]] = {}
         with new_folder(path, "exists already, and a run is never overwritten; name a new folder"):
-            for name in _LINES:
-                self._files[name] = (path / f"{name}.jsonl").open("x", encoding="utf-8")
-            replace_json(path / "manifest.json", self.manifest, _SPARE)
+            try:
+                for name in _LINES:
+                    self._files[name] = (path / f"{name}.jsonl").open("x", encoding="utf-8")
+                replace_json(path / "manifest.json", self.manifest, _SPARE)
+            except OSError:
+                self.close()
+                raise
 
     def append_request(self, record: RequestRecord) -> None:
         """Append one request and flush it to the operating system."""
@@ -123,12 +127,12 @@ class RunFolder:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Within it ``OSError`` is ``RunFailed``: in one line, the folder and why it cannot be written."""
+def writing(path: Path, then: str = "") -> Iterator[None]:
+    """Within it ``OSError`` is ``RunFailed``: in one line, the folder, why it cannot be written, and what ``then``."""
     try:
         yield
     except OSError as error:
-        raise RunFailed(f"{path}: cannot be written ({error.strerror})") from None
+        raise RunFailed(f"{path}: cannot be written ({error.strerror}){then}") from None
 
 
 @contextmanager

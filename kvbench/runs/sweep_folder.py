@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class SweepFolder:
         number = 1
         while (kept := left.with_name(f"{left.name}.interrupted-{number}")).exists():
             number += 1
-        with writing(self.path):
+        with self.writing():
             return left.rename(kept)
 
     def failed(self, point: Point, reason: str) -> None:
@@ -130,8 +130,12 @@ class SweepFolder:
         self.sweep = replace(self.sweep, points=points)
         self._keep()
 
+    def writing(self) -> AbstractContextManager[None]:
+        """Within it a file that cannot be written ends the sweep in one line, which says how it is shown."""
+        return writing(self.path, f"; what was measured is there (kvbench report {self.path})")
+
     def _keep(self) -> None:
-        with writing(self.path):
+        with self.writing():
             replace_json(self.path / FILE, self.sweep.to_json())
 
 

@@ -200,7 +200,7 @@ def _archive(path: Path) -> bytes:
 def _gather(point: Point, sent: Sent, folder: SweepFolder) -> None:
     """Unpack a run folder beside its place, then move it there: a folder that is there is whole."""
     if sent.archive is not None:
-        with tempfile.TemporaryDirectory(prefix=".arriving-", dir=folder.path) as arriving:
+        with folder.writing(), tempfile.TemporaryDirectory(prefix=".arriving-", dir=folder.path) as arriving:
             with tarfile.open(fileobj=io.BytesIO(sent.archive)) as archive:
                 archive.extractall(Path(arriving) / "run", filter="data")
             (Path(arriving) / "run").rename(folder.run_folder(point))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated, Any, Literal, NotRequired, get_type_hints
+from typing import Any, Literal, NotRequired
 
-from pydantic import Field, with_config
+from pydantic import with_config
 from typing_extensions import TypedDict
 
-from kvbench.runners.base import ArmSetup
 from kvbench.runs.lines import PredictionRates
 
 Status = Literal["running", "complete", "invalid", "interrupted"]
@@ -190,38 +188,46 @@ class Environment(TypedDict):
     """Versions of what serves."""
 
 
-_ARM = {
-    "name": "Its name.",
-    "command": "How its servers were started, by server (vllm, lmcache); null: kvbench started none.",
-    "url": "Address of its server, which ran already.",
-    "cache_salt": "Salt of its server's prefix cache.",
-    "tier": "What stands beside the device pool.",
-    "host_tokens": "Size of the tier.",
-    "device_tokens": "Size of its device pool.",
-    "block_size": "Tokens of a block.",
-    "swap_tokens": "Size of the swap space that preempted requests are swapped to.",
-    "allocation": "Policy by which requests get blocks.",
-    "victim": "Policy by which a request is preempted.",
-    "reserve_tokens": "Tokens reserved for every request.",
-    "device_policy": "Eviction policy of the device pool.",
-    "host_policy": "Eviction policy of the tier.",
-    "contiguous": "Whether the slots of a request are one run.",
-    "copy_on_write": "Whether samples share blocks until one of them writes.",
-    "prefix_cache": "Whether blocks are found by later requests.",
-    "sample_usage": "Whether each step writes an event usage.",
-}
+@with_config(use_attribute_docstrings=True)
+class Arm(TypedDict):
+    """An arm: its name, its servers, and what differs from a plain arm. Sizes are in tokens."""
 
-
-def _arm_kinds() -> dict[str, Any]:
-    """The fields of an arm: of its setup what differs from a plain arm, and its servers."""
-    kinds: dict[str, Any] = {"name": str, "command": dict[str, ServerCommand] | None, "url": str, "cache_salt": str | None}
-    kinds |= {item.name: get_type_hints(ArmSetup)[item.name] for item in fields(ArmSetup)}
-    described = {name: Annotated[kind, Field(description=_ARM[name])] for name, kind in kinds.items()}
-    return {name: kind if name in ("name", "command") else NotRequired[kind] for name, kind in described.items()}
-
-
-ARM = TypedDict("Arm", _arm_kinds())  # type: ignore[misc]
-ARM.__doc__ = "An arm: its name, its servers, and what differs from a plain arm. Sizes are in tokens."
+    name: str
+    """Its name."""
+    command: dict[str, ServerCommand] | None
+    """How its servers were started, by server (vllm, lmcache); null: kvbench started none."""
+    url: NotRequired[str]
+    """Address of its server, which ran already."""
+    cache_salt: NotRequired[str | None]
+    """Salt of its server's prefix cache."""
+    tier: NotRequired[str]
+    """What stands beside the device pool."""
+    host_tokens: NotRequired[int | None]
+    """Size of the tier."""
+    device_tokens: NotRequired[int | None]
+    """Size of its device pool."""
+    block_size: NotRequired[int | None]
+    """Tokens of a block."""
+    swap_tokens: NotRequired[int | None]
+    """Size of the swap space that preempted requests are swapped to."""
+    allocation: NotRequired[str]
+    """Policy by which requests get blocks."""
+    victim: NotRequired[str]
+    """Policy by which a request is preempted."""
+    reserve_tokens: NotRequired[int | None]
+    """Tokens reserved for every request."""
+    device_policy: NotRequired[str | None]
+    """Eviction policy of the device pool."""
+    host_policy: NotRequired[str | None]
+    """Eviction policy of the tier."""
+    contiguous: NotRequired[bool]
+    """Whether the slots of a request are one run."""
+    copy_on_write: NotRequired[bool]
+    """Whether samples share blocks until one of them writes."""
+    prefix_cache: NotRequired[bool]
+    """Whether blocks are found by later requests."""
+    sample_usage: NotRequired[bool]
+    """Whether each step writes an event usage."""
 
 
 @with_config(use_attribute_docstrings=True)
@@ -246,7 +252,7 @@ class Manifest(TypedDict):
     """The seeds."""
     nonce: NotRequired[str | None]
     """What made prompts new to a server that ran already."""
-    arms: NotRequired[list[ARM]]
+    arms: NotRequired[list[Arm]]
     """The arms, the baseline first."""
     profile: NotRequired[str | None]
     """Rules by which the simulator predicted the run."""

@@ -64,7 +64,7 @@ class Made:
             "nonce": None,
             "arms": [{"name": name, "command": None} for name in self.arms],
             "profile": "engine",
-            "model": {"name": "tiny", "bytes_per_token": 8192},
+            "model": {"name": "tiny", "vocab": 2048, "bytes_per_token": 8192},
             "capacity": {
                 "device_tokens": self.device_tokens,
                 "block_size": BLOCK,
@@ -80,7 +80,8 @@ class Made:
                 "requests_per_pass": self.docs,
             },
             "working_set_ratio": working_set / self.device_tokens,
-            "environment": {"cpu": "made", "cores": 2, "device": "cpu"},
+            "environment": {"cpu": "made", "cores": 2, "memory_gib": 8.0, "os": "made", "python": "3", "device": "cpu"}
+            | {"packages": {}, "commit": None},
         }
 
     def write(self, path: Path, script: Script, status: str = "complete", reasons: Iterable[str] = ()) -> Run:

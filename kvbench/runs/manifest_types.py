@@ -8,6 +8,7 @@ from pydantic import with_config
 from typing_extensions import TypedDict
 
 from kvbench.runs.lines import PredictionRates
+from kvbench.runs.quantities import Amount, Count
 
 Status = Literal["running", "complete", "invalid", "interrupted"]
 
@@ -46,11 +47,11 @@ class Fit(TypedDict):
     """Its model."""
     status: str | None
     """Its status."""
-    requests: int
+    requests: Count
     """Requests that were fitted to."""
-    median_error: float
+    median_error: Amount
     """Median relative error of a predicted TTFT; 0.1 is 10 %."""
-    worst_error: float
+    worst_error: Amount
     """Largest of these errors."""
 
 
@@ -64,13 +65,13 @@ class SimulatedRates(PredictionRates):
 class Floors(TypedDict):
     """What the machine itself needs, measured for a run with a history."""
 
-    matrix_flops_per_s: float
+    matrix_flops_per_s: Amount
     """Rate of matrix products of the model's shapes."""
-    copy_bytes_per_s: float
+    copy_bytes_per_s: Amount
     """Rate of copies between device and host."""
-    matrix_parameters: int
+    matrix_parameters: Count
     """Weights that a token is multiplied with."""
-    heads: int
+    heads: Count
     """Query heads."""
 
 
@@ -80,19 +81,19 @@ class ManifestModel(TypedDict):
 
     name: str
     """As it was given, or as the server calls it."""
-    vocab: int
+    vocab: Count
     """Token ids are below this."""
-    bytes_per_token: int | None
+    bytes_per_token: Count | None
     """Bytes of KV a token takes."""
     architecture: NotRequired[str | None]
     """Class of the model."""
-    parameters: NotRequired[int]
+    parameters: NotRequired[Count]
     """Number of weights."""
-    layers: NotRequired[int]
+    layers: NotRequired[Count]
     """Layers."""
-    kv_heads: NotRequired[int]
+    kv_heads: NotRequired[Count]
     """KV heads of a layer."""
-    head_dim: NotRequired[int]
+    head_dim: NotRequired[Count]
     """Size of a head."""
     dtype: NotRequired[str | None]
     """Type of the weights."""
@@ -104,13 +105,13 @@ class ManifestModel(TypedDict):
 class Capacity(TypedDict):
     """Sizes of the caches, in tokens."""
 
-    device_tokens: int
+    device_tokens: Count
     """Of the device pool, in whole blocks."""
-    block_size: int
+    block_size: Count
     """Of a block."""
-    host_tokens: dict[str, int | None]
+    host_tokens: dict[str, Count | None]
     """Of each arm's host tier; null where it has none, or its size is unknown."""
-    chunk_tokens: int | None
+    chunk_tokens: Count | None
     """Of a chunk of the tier; null where no arm has one."""
 
 
@@ -118,37 +119,37 @@ class Capacity(TypedDict):
 class WorkloadFacts(TypedDict):
     """What was asked for; which fields there are follows from the experiment."""
 
-    requests_per_pass: int
+    requests_per_pass: Count
     """Requests of a pass."""
-    working_set_tokens: int
+    working_set_tokens: Count
     """Distinct tokens that are read, or that all requests need."""
-    documents: NotRequired[int]
+    documents: NotRequired[Count]
     """Documents that are read."""
-    document_tokens: NotRequired[list[int]]
+    document_tokens: NotRequired[list[Count]]
     """Length of each."""
     document_names: NotRequired[list[str] | None]
     """Their files; null where they are synthetic."""
-    question_tokens: NotRequired[int]
+    question_tokens: NotRequired[Count]
     """Length of the question behind a document."""
     passes: NotRequired[list[str]]
     """Names of the passes."""
-    prompt_tokens: NotRequired[int | list[int] | list[list[int]]]
+    prompt_tokens: NotRequired[Count | list[Count] | list[list[Count]]]
     """Of each request, of each pass's requests, or (trace) in sum."""
-    output_tokens: NotRequired[int | list[int] | list[list[int]]]
+    output_tokens: NotRequired[Count | list[Count] | list[list[Count]]]
     """The same of answers."""
     prompt_lengths: NotRequired[str]
     """The distribution, as it was given."""
     output_lengths: NotRequired[str]
     """The same of answers."""
-    answers: NotRequired[list[int]]
+    answers: NotRequired[list[Count]]
     """Answers (lines of requests.jsonl) of each pass, where requests have several."""
-    cut_requests: NotRequired[int]
+    cut_requests: NotRequired[Count]
     """Requests that were shortened to fit."""
     trace: NotRequired[str]
     """Name of the trace's file."""
-    left_out: NotRequired[int]
+    left_out: NotRequired[Count]
     """Requests of the trace that were left out."""
-    span_s: NotRequired[float | None]
+    span_s: NotRequired[Amount | None]
     """Seconds that the trace's times span; null where it is not replayed at its times."""
 
 
@@ -158,9 +159,9 @@ class Environment(TypedDict):
 
     cpu: str
     """Its name."""
-    cores: int
+    cores: Count
     """Cores that the process may use."""
-    memory_gib: float
+    memory_gib: Amount
     """Memory of the machine."""
     os: str
     """Operating system."""
@@ -172,7 +173,7 @@ class Environment(TypedDict):
     """Commit of kvbench, where it runs from a checkout."""
     device: str | None
     """What the model runs on, cpu or cuda; null where a server does not tell, or nothing was run."""
-    threads: NotRequired[int]
+    threads: NotRequired[Count]
     """Threads that compute."""
     decode_attention: NotRequired[str | None]
     """Attention of decode steps, where it is not the plain one."""
@@ -189,7 +190,7 @@ class Environment(TypedDict):
 
 
 @with_config(use_attribute_docstrings=True)
-class Arm(TypedDict):
+class ManifestArm(TypedDict):
     """An arm: its name, its servers, and what differs from a plain arm. Sizes are in tokens."""
 
     name: str
@@ -202,19 +203,19 @@ class Arm(TypedDict):
     """Salt of its server's prefix cache."""
     tier: NotRequired[str]
     """What stands beside the device pool."""
-    host_tokens: NotRequired[int | None]
+    host_tokens: NotRequired[Count | None]
     """Size of the tier."""
-    device_tokens: NotRequired[int | None]
+    device_tokens: NotRequired[Count | None]
     """Size of its device pool."""
-    block_size: NotRequired[int | None]
+    block_size: NotRequired[Count | None]
     """Tokens of a block."""
-    swap_tokens: NotRequired[int | None]
+    swap_tokens: NotRequired[Count | None]
     """Size of the swap space that preempted requests are swapped to."""
     allocation: NotRequired[str]
     """Policy by which requests get blocks."""
     victim: NotRequired[str]
     """Policy by which a request is preempted."""
-    reserve_tokens: NotRequired[int | None]
+    reserve_tokens: NotRequired[Count | None]
     """Tokens reserved for every request."""
     device_policy: NotRequired[str | None]
     """Eviction policy of the device pool."""
@@ -252,7 +253,7 @@ class Manifest(TypedDict):
     """The seeds."""
     nonce: NotRequired[str | None]
     """What made prompts new to a server that ran already."""
-    arms: NotRequired[list[Arm]]
+    arms: NotRequired[list[ManifestArm]]
     """The arms, the baseline first."""
     profile: NotRequired[str | None]
     """Rules by which the simulator predicted the run."""
@@ -266,7 +267,7 @@ class Manifest(TypedDict):
     """Sizes of the caches."""
     workload: NotRequired[WorkloadFacts]
     """What was asked for."""
-    working_set_ratio: NotRequired[float]
+    working_set_ratio: NotRequired[Amount]
     """Working set ÷ device pool."""
     environment: NotRequired[Environment]
     """The machine."""

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from kvbench.cli.main import main
 from kvbench.cli.schema import names, schema_named
 from kvbench.runners.base import ArmSetup
-from kvbench.runs.manifest_types import Arm
+from kvbench.runs.manifest_types import ManifestArm
 from kvbench.runs.run_folder import read_run
 from kvbench.summary.summary import summarise
 from kvbench.testing.fake_script import Script
@@ -92,7 +92,7 @@ def test_together_they_have_every_event_and_every_field() -> None:
 
 
 def test_an_arm_of_the_manifest_has_every_field_of_its_setup() -> None:
-    written = get_type_hints(Arm)
+    written = get_type_hints(ManifestArm)
     assert {name: written.get(name) for name in get_type_hints(ArmSetup)} == get_type_hints(ArmSetup)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from pydantic import with_config
 from typing_extensions import TypedDict
@@ -231,6 +231,36 @@ class ManifestArm(TypedDict):
     """Whether each step writes an event usage."""
 
 
+class ReportedOptions(TypedDict):
+    """The options that reports read, as JSON holds them; what all may be is said by the configuration (``kvbench schema manifest``)."""
+
+    experiment: str
+    runner: str
+    model: NotRequired[str | None]
+    repeats: NotRequired[Count]
+    concurrency: NotRequired[Count | None]
+    rate: NotRequired[Amount | None]
+    arrivals: NotRequired[str | None]
+    slo: NotRequired[str | None]
+    url: NotRequired[list[str] | None]
+    link_gbps: NotRequired[Amount | None]
+    passes: NotRequired[list[str]]
+    documents: NotRequired[str | None]
+    question: NotRequired[str]
+    overlap: NotRequired[Amount]
+    reuse: NotRequired[Amount]
+    controls: NotRequired[bool]
+    speedup: NotRequired[Amount]
+    lengths: NotRequired[str | None]
+    max_length: NotRequired[Count]
+    requests: NotRequired[Count]
+    prompt_tokens: NotRequired[Count | str]
+    output_tokens: NotRequired[Count | str]
+    context: NotRequired[Count | None]
+    n: NotRequired[Count]
+    beams: NotRequired[Count]
+
+
 @with_config(use_attribute_docstrings=True)
 class Manifest(TypedDict):
     """What was run, on what, and how it ended. What the model and the machine tell is missing while the model is loaded."""
@@ -243,7 +273,7 @@ class Manifest(TypedDict):
     """When the run began, ISO 8601, UTC."""
     command: list[str]
     """The command line, secrets masked."""
-    config: dict[str, Any]
+    config: ReportedOptions
     """Every option that applies, by name with underscores; `kvbench run --config manifest.json` reads them."""
     status: Status
     """How the run ended; invalid: measured, and not to be trusted."""

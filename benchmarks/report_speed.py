@@ -72,15 +72,16 @@ def make_run(path: Path, requests: int, seed: int) -> None:
                     }  # fmt: skip
                     passes.write(json.dumps(record, separators=(",", ":")) + "\n")
     manifest = {
-        "format": FORMAT, "kvbench": "benchmark", "created": None, "command": [], "status": "complete", "reasons": [], "profile": "engine",
+        "format": FORMAT, "kvbench": "benchmark", "created": "", "command": [], "status": "complete", "reasons": [], "profile": "engine",
         "config": {"experiment": "cyclic", "runner": "engine", "tier": list(ARMS), "repeats": REPEATS, "concurrency": 1, "seed": 0,
                    "output_tokens": 8, "passes": list(PASSES), "question": "same", "overlap": 0.0, "reuse": 1.0},
         "arms": [{"name": arm, "command": None} for arm in ARMS],
-        "model": {"name": "tiny", "bytes_per_token": 8192},
+        "model": {"name": "tiny", "vocab": 2048, "bytes_per_token": 8192},
         "capacity": {"device_tokens": 1024, "block_size": 16, "host_tokens": {"none": None, "cpu": CHUNK * docs}, "chunk_tokens": 256},
         "workload": {"documents": docs, "document_tokens": [512] * docs, "document_names": None, "question_tokens": 14,
                      "working_set_tokens": 512 * docs, "requests_per_pass": docs},
-        "working_set_ratio": docs / 2, "environment": {"device": "cpu"},
+        "working_set_ratio": docs / 2,
+        "environment": {"cpu": "", "cores": 2, "memory_gib": 8.0, "os": "", "python": "", "packages": {}, "commit": None, "device": "cpu"},
     }  # fmt: skip
     (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 

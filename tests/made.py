@@ -64,7 +64,7 @@ class Made:
             "nonce": None,
             "arms": [{"name": name, "command": None} for name in self.arms],
             "profile": "engine",
-            "model": {"name": "tiny", "bytes_per_token": 8192},
+            "model": {"name": "tiny", "vocab": 2048, "bytes_per_token": 8192},
             "capacity": {
                 "device_tokens": self.device_tokens,
                 "block_size": BLOCK,
@@ -80,7 +80,8 @@ class Made:
                 "requests_per_pass": self.docs,
             },
             "working_set_ratio": working_set / self.device_tokens,
-            "environment": {"cpu": "made", "cores": 2, "device": "cpu"},
+            "environment": {"cpu": "made", "cores": 2, "memory_gib": 8.0, "os": "made", "python": "3", "device": "cpu"}
+            | {"packages": {}, "commit": None},
         }
 
     def write(self, path: Path, script: Script, status: str = "complete", reasons: Iterable[str] = ()) -> Run:
@@ -91,7 +92,7 @@ class Made:
                 for arm in self.arms:
                     counters = {"requests": 0, "computed_tokens": 0}
                     for index, name in enumerate(self.passes):
-                        before, start, failed = dict(counters), clock, 0
+                        before, start, failed, records = dict(counters), clock, 0, []
                         for position, doc in enumerate(reversed(range(self.docs)) if name == "reverse" else range(self.docs)):
                             if written == self.stop_after:
                                 folder.finish(status, reasons)
@@ -99,14 +100,21 @@ class Made:
                             key = RequestKey(arm, repeat, name, index, position, f"{arm}-r{repeat}-p{index}-{position}", doc)
                             record = self.edit(make_record(key, script(arm, repeat, index, position, doc), clock, self.document))
                             folder.append_request(record)
+                            records.append(record)
                             written, clock, failed = written + 1, record.end_s, failed + (record.error is not None)
                             counters["requests"] += 1
                             counters["computed_tokens"] += record.computed_tokens or 0
                         totals = PassTotals(before, dict(counters), None, None, None, None)
-                        record_of_pass = PassRecord(arm, repeat, name, index, self.docs, failed, clock - start, totals)
+                        record_of_pass = PassRecord(arm, repeat, name, index, self.docs, failed, wall_s(records, clock - start), totals)
                         folder.append_pass(self.edit_pass(record_of_pass))
             folder.finish(status, reasons)
         return read_run(path)
+
+
+def wall_s(records: Sequence[RequestRecord], at_least: float) -> float:
+    """First send to last end of a pass, whatever the edits made of its times."""
+    sent = [record.scheduled_s if record.sent_s is None else record.sent_s for record in records]
+    return max(at_least, max(record.end_s for record in records) - min(sent))
 
 
 def make_record(key: RequestKey, answer: Answer, sent: float = 0.0, document: int = DOCUMENT) -> RequestRecord:

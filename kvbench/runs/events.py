@@ -7,6 +7,8 @@ from typing import Literal, NotRequired
 from pydantic import with_config
 from typing_extensions import TypedDict
 
+from kvbench.runs.quantities import Amount, Count
+
 EventName = Literal[
     "admit", "load", "store", "evict", "preempt", "swap full", "swap out", "resume", "swap in", "swap in stopped", "catch up",
     "fork", "fork waits", "copy", "cancel", "finish", "usage",
@@ -19,43 +21,43 @@ class EngineEvent(TypedDict):
 
     event: EventName
     """What happened."""
-    step: int
+    step: Count
     """Number of the engine's step, counted from its cold start."""
-    time_s: float
+    time_s: Amount
     """When, in seconds on the run's clock."""
     request_id: NotRequired[str]
     """The request it happened to; evict and usage have none."""
-    device: NotRequired[int]
+    device: NotRequired[Count]
     """Tokens: admit, resume: found in the device pool; evict: evicted from it."""
-    host: NotRequired[int]
+    host: NotRequired[Count]
     """Tokens: admit, resume: found in the host tier; evict: evicted from it."""
-    swap: NotRequired[int]
+    swap: NotRequired[Count]
     """Tokens that a resume finds in the swap space."""
-    tokens: NotRequired[int]
+    tokens: NotRequired[Count]
     """Tokens that were stored, loaded, swapped or recomputed; preempt: that had KV; finish, cancel: that were generated."""
-    ms: NotRequired[float]
+    ms: NotRequired[Amount]
     """How long it took, in milliseconds."""
-    bytes: NotRequired[int]
+    bytes: NotRequired[Count]
     """Bytes copied by a swap, in whole blocks."""
-    blocks: NotRequired[int]
+    blocks: NotRequired[Count]
     """Blocks copied because several sequences shared them."""
     parent: NotRequired[str]
     """The sequence that a fork goes on from."""
-    slots: NotRequired[int]
+    slots: NotRequired[Count]
     """Slots that a request held when it finished."""
-    used: NotRequired[int]
+    used: NotRequired[Count]
     """Slots that hold a token's KV: of a request that finished, or of all running ones."""
-    reserved: NotRequired[int]
+    reserved: NotRequired[Count]
     """Slots reserved by the running requests."""
-    unneeded: NotRequired[int]
+    unneeded: NotRequired[Count]
     """Slots reserved that no request will come to use."""
-    free: NotRequired[int]
+    free: NotRequired[Count]
     """Slots that are free."""
-    room: NotRequired[int]
+    room: NotRequired[Count]
     """The most free slots that one request could be given."""
-    running: NotRequired[int]
+    running: NotRequired[Count]
     """Requests that run."""
-    waiting: NotRequired[int]
+    waiting: NotRequired[Count]
     """Requests in the queue."""
-    needed: NotRequired[int | None]
+    needed: NotRequired[Count | None]
     """Slots that the first request in the queue needs; null where none waits."""

@@ -9,7 +9,8 @@ from typing import Annotated, Any, NotRequired, get_type_hints
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from kvbench.runs.records import PassRecord, PassTotals, RequestKey, RequestRecord
+from kvbench.runs.quantities import Amount, Count
+from kvbench.runs.records import PassRecord, PassTotals, RequestError, RequestKey, RequestRecord, Stall
 
 ADDED = {
     "Stall": ("first_step_ms",),
@@ -77,11 +78,11 @@ _PASS = _KEY | {
 class PredictionRates(TypedDict):
     """Rates that turn tokens into times."""
 
-    prefill: float | None
+    prefill: Amount | None
     """Prompt tokens computed per second."""
-    restore: float | None
+    restore: Amount | None
     """Tokens loaded from the host tier per second."""
-    overhead_ms: float
+    overhead_ms: Amount
     """What a request takes beside, in ms."""
 
 
@@ -91,15 +92,15 @@ class PassPrediction(TypedDict):
 
     profile: str
     """Whose rules were simulated."""
-    device: int
+    device: Count
     """Tokens found in the device pool."""
-    host: int
+    host: Count
     """Tokens loaded from the host tier."""
-    computed: int
+    computed: Count
     """Tokens computed."""
-    requests: list[tuple[int, int, int]]
+    requests: list[tuple[Count, Count, Count]]
     """Device, host and computed tokens of each request, by its position."""
-    ttft_ms: list[float | None]
+    ttft_ms: list[Amount | None]
     """Predicted time to first token of each request, in ms; null where rates are not known."""
     exact: bool
     """Whether the prediction is exact, so that a difference is a fault; else it is an estimate."""
@@ -109,7 +110,7 @@ class PassPrediction(TypedDict):
 
 def _flat(*records: Any) -> dict[str, Any]:
     """The fields of records with their types, ``pass`` for ``pass_name``."""
-    hints = {item.name: get_type_hints(record)[item.name] for record in records for item in fields(record)}
+    hints = {item.name: get_type_hints(record, include_extras=True)[item.name] for record in records for item in fields(record)}
     return {("pass" if name == "pass_name" else name): kind for name, kind in hints.items() if name not in ("key", "totals")}
 
 
@@ -118,8 +119,17 @@ def _described(kinds: Mapping[str, Any], texts: Mapping[str, str]) -> Iterator[t
     return ((name, Annotated[kind, Field(description=texts[name])]) for name, kind in kinds.items())
 
 
+def _plain(record: type) -> Any:
+    """A record within a line, as the object that it is there."""
+    kinds = {name: NotRequired[kind] if name in ADDED.get(record.__name__, ()) else kind for name, kind in _flat(record).items()}
+    found = TypedDict(record.__name__, kinds)  # type: ignore[misc]
+    found.__doc__ = record.__doc__
+    return found
+
+
 def _request_kinds() -> dict[str, Any]:
-    kinds = _flat(RequestKey, RequestRecord) | {"session": int, "turn": int, "ttft_ms": float | None}  # left out where they are None
+    kinds = _flat(RequestKey, RequestRecord) | {"session": Count, "turn": Count, "ttft_ms": Amount | None}  # left out where they are None
+    kinds |= {"stalls": list[_plain(Stall)], "error": _plain(RequestError) | None}  # type: ignore[misc]
     return {name: NotRequired[kind] if name in ADDED["Request"] else kind for name, kind in _described(kinds, _REQUEST)}
 
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from kvbench.runs.quantities import Amount, Count
+
 
 @dataclass(frozen=True, slots=True)
 class Stall:
@@ -21,12 +23,12 @@ class Stall:
     where nothing was left to rebuild.
     """
 
-    after_token: int
-    total_ms: float
-    waiting_ms: float
-    restoring_ms: float
-    recomputing_ms: float
-    first_step_ms: float
+    after_token: Count
+    total_ms: Amount
+    waiting_ms: Amount
+    restoring_ms: Amount
+    recomputing_ms: Amount
+    first_step_ms: Amount
 
 
 def digest(token_ids: Sequence[int]) -> str:
@@ -51,14 +53,14 @@ class RequestKey:
     """
 
     arm: str
-    repeat: int
+    repeat: Count
     pass_name: str
-    pass_index: int
-    position: int
+    pass_index: Count
+    position: Count
     request_id: str
-    doc_id: int
-    session: int | None = None
-    turn: int | None = None
+    doc_id: Count
+    session: Count | None = None
+    turn: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +73,23 @@ class RequestRecord:
     """
 
     key: RequestKey
-    prompt_tokens: int | None
-    prompt_tokens_sent: int
-    output_tokens: int | None
-    cached_tokens_device: int | None
-    cached_tokens_host: int | None
-    computed_tokens: int | None
+    prompt_tokens: Count | None
+    prompt_tokens_sent: Count
+    output_tokens: Count | None
+    cached_tokens_device: Count | None
+    cached_tokens_host: Count | None
+    computed_tokens: Count | None
     attribution: str | None
-    restore_ms: float | None
-    compute_ms: float | None
-    scheduled_s: float
-    sent_s: float | None
-    first_token_s: float | None
-    last_token_s: float | None
-    end_s: float
-    token_times_s: list[float]
-    chunk_tokens: list[int] | None
-    preemptions: int | None
+    restore_ms: Amount | None
+    compute_ms: Amount | None
+    scheduled_s: Amount
+    sent_s: Amount | None
+    first_token_s: Amount | None
+    last_token_s: Amount | None
+    end_s: Amount
+    token_times_s: list[Amount]
+    chunk_tokens: list[Count] | None
+    preemptions: Count | None
     stalls: list[Stall] = field(default_factory=list)
     error: RequestError | None = None
     output_digest: str | None = None
@@ -122,19 +124,19 @@ class PassTotals:
     the pass, nothing was in flight because counters were read and stores awaited; ``None``: unknown.
     """
 
-    counters_before: dict[str, int]
-    counters_after: dict[str, int]
-    peak_pool_tokens: int | None
-    evicted_tokens: int | None
-    stored_tokens: int | None
-    loaded_tokens: int | None
-    cached_tokens_device: int | None = None
-    cached_tokens_host: int | None = None
-    computed_tokens: int | None = None
-    client_lags_ms: list[float] | None = None
+    counters_before: dict[str, Count]
+    counters_after: dict[str, Count]
+    peak_pool_tokens: Count | None
+    evicted_tokens: Count | None
+    stored_tokens: Count | None
+    loaded_tokens: Count | None
+    cached_tokens_device: Count | None = None
+    cached_tokens_host: Count | None = None
+    computed_tokens: Count | None = None
+    client_lags_ms: list[Amount] | None = None
     faults: list[str] = field(default_factory=list)
-    peak_running: int | None = None
-    quiesce_s: float | None = 0.0
+    peak_running: Count | None = None
+    quiesce_s: Amount | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,12 @@ class PassRecord:
     """
 
     arm: str
-    repeat: int
+    repeat: Count
     pass_name: str
-    pass_index: int
-    requests: int
-    failed: int
-    wall_s: float | None
+    pass_index: Count
+    requests: Count
+    failed: Count
+    wall_s: Amount | None
     totals: PassTotals
     prediction: dict[str, Any] | None = None
 

@@ -10,8 +10,8 @@ from kvbench.experiments.options_schema import options_schema
 from kvbench.runs.events import EngineEvent
 from kvbench.runs.json_schema import document, schema_of
 from kvbench.runs.lines import ADDED, PASS, REQUEST
+from kvbench.runs.manifest_types import Manifest, ReportedOptions
 from kvbench.runs.run_folder import FORMAT
-from kvbench.session.manifest_types import Manifest
 
 PARTS = {"manifest.json": Manifest, "requests.jsonl": REQUEST, "passes.jsonl": PASS, "events.jsonl": EngineEvent}
 """What each file of a run folder holds: one object, or one a line."""
@@ -35,4 +35,5 @@ def _with_options(schema: dict[str, Any]) -> dict[str, Any]:
     manifest = schema.get("$defs", {}).get(Manifest.__name__, schema)
     if "config" in manifest["properties"]:
         manifest["properties"]["config"] = options_schema() | {"description": manifest["properties"]["config"]["description"]}
+        del schema["$defs"][ReportedOptions.__name__]
     return schema

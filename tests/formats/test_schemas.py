@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from kvbench.cli.main import main
 from kvbench.cli.schema import names, schema_named
+from kvbench.runners.base import ArmSetup
+from kvbench.runs.manifest_types import ManifestArm
 from kvbench.runs.run_folder import read_run
 from kvbench.summary.summary import summarise
 from kvbench.testing.fake_script import Script
@@ -87,6 +89,11 @@ def test_together_they_have_every_event_and_every_field() -> None:
     assert schema_named("pass")["properties"].keys() - seen["pass"] == {"quiesce_s"}
     assert schema_named("event")["properties"].keys() == seen["event"]
     assert set(schema_named("event")["properties"]["event"]["enum"]) - events == {"cancel", "swap in stopped"}
+
+
+def test_an_arm_of_the_manifest_has_every_field_of_its_setup() -> None:
+    written = get_type_hints(ManifestArm)
+    assert {name: written.get(name) for name in get_type_hints(ArmSetup)} == get_type_hints(ArmSetup)
 
 
 # What is made now.

@@ -63,9 +63,10 @@ def test_requests_that_met_others_tell_nothing(tmp_path: Path) -> None:
 
     def edit(record: RequestRecord) -> RequestRecord:
         if record.key.position == 0:
-            return replace(record, end_s=record.end_s + 1.0, first_token_s=(record.first_token_s or 0) + 0.9)
+            late = {name: getattr(record, name) + 0.9 for name in ("first_token_s", "last_token_s")}
+            return replace(record, end_s=record.end_s + 1.0, **late)
         if record.key.position == 1:
-            return replace(record, sent_s=record.scheduled_s - 0.5)
+            return replace(record, sent_s=max(record.scheduled_s - 0.5, 0.0))
         return record
 
     run = Made().write(tmp_path / "run", linear)

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from kvbench.errors import UsageError
 from kvbench.runs.records import PassRecord, PassTotals, RequestError, RequestKey, RequestRecord
-from kvbench.runs.run_folder import RunFolder, read_run
+from kvbench.runs.run_folder import RunFolder, read_manifest, read_run, set_status
 from tests.made import Answer, Made, cyclic, make_record
 
 PASS = PassRecord("none", 0, "sequential", 0, 1, 0, 0.5, PassTotals({"steps": 0}, {"steps": 3}, 16, 0, 0, 0))
+
+MANIFEST = Made(arms={"none": None}, passes=["sequential"]).manifest()
 
 
 def record(position: int = 0, sent: float = 0.0, ttft_ms: float = 5.0, **answer: Any) -> RequestRecord:
@@ -29,10 +31,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_each_line_is_on_disk_when_it_was_appended(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "run", {}) as folder:
+    with RunFolder(tmp_path / "run", MANIFEST) as folder:
         for count in (1, 2, 3):
             folder.append_request(record(count))
-            folder.append_events([{"event": "finish", "step": count}])
+            folder.append_events([{"event": "finish", "step": count, "time_s": 0.5}])
             assert [line["position"] for line in lines(folder.path / "requests.jsonl")] == list(range(1, count + 1))
             assert len(lines(folder.path / "events.jsonl")) == count
             assert len(read_run(folder.path).requests) == count
@@ -43,7 +45,7 @@ def test_each_line_is_on_disk_when_it_was_appended(tmp_path: Path) -> None:
 def test_the_end_of_a_pass_syncs_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").resolve().name))
-    with RunFolder(tmp_path / "run", {}) as folder:
+    with RunFolder(tmp_path / "run", MANIFEST) as folder:
         folder.append_request(record())
         assert synced == []
         folder.append_pass(PASS)
@@ -52,7 +54,7 @@ def test_the_end_of_a_pass_syncs_every_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_line_has_every_field_of_the_format(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "run", {}) as folder:
+    with RunFolder(tmp_path / "run", MANIFEST) as folder:
         folder.append_request(record(error=RequestError("timeout", "no answer", 504)))
     line = lines(tmp_path / "run" / "requests.jsonl")[0]
     assert list(line) == [
@@ -70,7 +72,7 @@ def test_a_line_has_every_field_of_the_format(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ttft_is_first_token_less_sent_exactly(tmp_path_factory: pytest.TempPathFactory, sent: float, ttft_ms: float) -> None:
     path = tmp_path_factory.mktemp("runs") / "run"
-    with RunFolder(path, {}) as folder:
+    with RunFolder(path, MANIFEST) as folder:
         folder.append_request(record(sent=sent, ttft_ms=ttft_ms))
     line = read_run(path).requests[0]
     assert line["ttft_ms"] == (line["first_token_s"] - line["sent_s"]) * 1e3
@@ -94,13 +96,13 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_parents_are_made(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "a" / "b" / "run", {}) as folder:
-        folder.finish("complete")
-    assert read_run(tmp_path / "a" / "b" / "run").manifest["status"] == "complete"
+    with RunFolder(tmp_path / "a" / "b" / "run", MANIFEST) as folder:
+        folder.finish("interrupted")
+    assert read_run(tmp_path / "a" / "b" / "run").manifest["status"] == "interrupted"
 
 
 def test_the_manifest_is_whole_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = RunFolder(tmp_path / "run", {"value": 1})
+    folder = RunFolder(tmp_path / "run", MANIFEST | {"value": 1})
     seen = []
     replace = Path.replace
 
@@ -121,16 +123,16 @@ def test_the_manifest_is_whole_at_every_moment(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("status", ["complete", "invalid", "interrupted"])
 def test_the_status_and_its_reasons(tmp_path: Path, status: str) -> None:
-    with RunFolder(tmp_path / "run", {}) as folder:
+    with RunFolder(tmp_path / "run", MANIFEST) as folder:
         assert read_run(folder.path).manifest["status"] == "running"
         folder.finish(status, ["why"])
-    manifest = read_run(tmp_path / "run").manifest
+    manifest = read_manifest(tmp_path / "run")
     assert (manifest["format"], manifest["status"], manifest["reasons"]) == ("kvbench.run/1", status, ["why"])
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40, 200])
 def test_a_truncated_last_line_is_named_and_skipped(tmp_path: Path, cut: int) -> None:
-    Made().write(tmp_path / "run", cyclic)
+    Made(stop_after=35).write(tmp_path / "run", cyclic, "interrupted")
     file = tmp_path / "run" / "requests.jsonl"
     whole = lines(file)
     file.write_text(file.read_text()[:-cut])
@@ -139,16 +141,16 @@ def test_a_truncated_last_line_is_named_and_skipped(tmp_path: Path, cut: int) ->
         assert (run.requests, run.skipped) == (whole, [])
     else:
         assert run.requests == whole[:-1]
-        assert run.skipped == ["requests.jsonl: line 60 is truncated and was skipped"]
+        assert run.skipped == ["requests.jsonl: line 35 is truncated and was skipped"]
 
 
 def test_a_line_cut_inside_a_character_is_skipped(tmp_path: Path) -> None:
-    Made().write(tmp_path / "run", cyclic)
+    Made(stop_after=35).write(tmp_path / "run", cyclic, "interrupted")
     file = tmp_path / "run" / "requests.jsonl"
     file.write_bytes(file.read_bytes() + '{"arm":"ä'.encode()[:-1])
     run = read_run(tmp_path / "run")
-    assert len(run.requests) == 60
-    assert run.skipped == ["requests.jsonl: line 61 is truncated and was skipped"]
+    assert len(run.requests) == 35
+    assert run.skipped == ["requests.jsonl: line 36 is truncated and was skipped"]
 
 
 def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
@@ -190,14 +192,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "value", "words"),
     [
-        ("config", [1], "config is no object"),
-        ("config", [], "config is no object"),
-        ("workload", "x", "workload is no object"),
-        ("environment", [1], "environment is no object"),
-        ("arms", {"none": 1}, "arms is no list of objects with a name"),
-        ("arms", ["none"], "arms is no list of objects with a name"),
-        ("reasons", 3, "reasons is no list of sentences"),
-        ("arms", [{"command": None}], "arms is no list of objects with a name"),
+        ("config", [1], "config: Input should be an object"),
+        ("config", [], "config: Input should be an object"),
+        ("workload", "x", "workload: Input should be an object"),
+        ("environment", [1], "environment: Input should be an object"),
+        ("arms", {"none": 1}, "arms: Input should be a valid array"),
+        ("arms", ["none"], r"arms\.0: Input should be an object"),
+        ("reasons", 3, "reasons: Input should be a valid array"),
+        ("arms", [{"command": None}], r"arms\.0\.name: Field required"),
     ],
 )
 def test_a_manifest_of_the_wrong_shape_is_refused(tmp_path: Path, part: str, value: Any, words: str) -> None:
@@ -210,7 +212,13 @@ def test_a_manifest_of_the_wrong_shape_is_refused(tmp_path: Path, part: str, val
 def test_passes_without_their_requests_are_refused(tmp_path: Path) -> None:
     path = Made().write(tmp_path / "run", cyclic).path
     (path / "requests.jsonl").write_text("", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"requests\.jsonl: is empty, and passes\.jsonl tells of requests"):
+    with pytest.raises(
+        UsageError,
+        match=r"requests\.jsonl: has 0 requests \(0 failed\) of arm none, repeat 0, pass sequential, and passes\.jsonl tells of 10",
+    ):
         read_run(path)
     (path / "passes.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"passes\.jsonl: has no arm none, repeat 0"):
+        read_run(path)
+    set_status(path, "interrupted")
     assert read_run(path).requests == []

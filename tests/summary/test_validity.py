@@ -17,7 +17,7 @@ from tests.made import CHUNK, Answer, Made, Script, cyclic
 
 
 def reasons(path: Path, script: Script = cyclic, **made: Any) -> list[str]:
-    return validity.reasons(ExperimentView(Made(**made).write(path / "run", script)))
+    return validity.reasons(ExperimentView(Made(**made).write(path / "run", script, "invalid")))
 
 
 def noted(path: Path, script: Script = cyclic, **made: Any) -> str:
@@ -89,7 +89,7 @@ def test_unknown_tokens_are_no_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda totals, index: replace(totals, counters_after={**totals.counters_after, "requests": -1}),
+        lambda totals, index: replace(totals, counters_after={**totals.counters_after, "requests": 3}),
         lambda totals, index: replace(totals, counters_before={**totals.counters_before, "requests": 0}) if index == 2 else totals,
     ],
 )
@@ -186,7 +186,7 @@ def test_a_truncated_line_is_noted(tmp_path: Path) -> None:
     from kvbench.runs.run_folder import read_run
 
     path = tmp_path / "run"
-    Made().write(path, cyclic)
+    Made(stop_after=35).write(path, cyclic, "interrupted")
     file = path / "requests.jsonl"
     file.write_text(file.read_text()[:-30])
-    assert "requests.jsonl: line 60 is truncated and was skipped" in notes(ExperimentView(read_run(path)))
+    assert "requests.jsonl: line 35 is truncated and was skipped" in notes(ExperimentView(read_run(path)))

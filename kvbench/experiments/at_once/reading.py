@@ -61,7 +61,11 @@ class AtOnceReading(Reading):
             yield from self.differences(view, f"which {EXACT} does not explain: a token was computed from wrong KV")
 
     def other_tokens(self, view: RunView) -> Iterator[str]:
-        """Notes: other tokens than the reference's, where rounding may explain them."""
+        """Notes: equal tokens that prove nothing; other tokens than the reference's, where rounding may explain them."""
+        outputs = {(line["doc_id"], line["output_digest"]) for line in view.requests if line.get("output_digest") is not None}
+        documents, answers = (set(found) for found in zip(*outputs, strict=True)) if outputs else (set(), set())
+        if len(documents) > 1 and len(answers) == 1:
+            yield f"all {len(documents):,} prompts, which differ, gave one output, so equal outputs prove nothing; try other weights"
         if view.info.dtype != EXACT:
             remedy = f"--dtype {EXACT} tells that from a fault" if view.info.runner == "engine" else "it is rare with --dtype float32"
             yield from self.differences(view, f"{self.last_bits}, and a near tie of two tokens may turn (in {view.info.dtype}); {remedy}")

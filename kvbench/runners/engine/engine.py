@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import torch
 
-from kvbench.errors import UsageError
+from kvbench.errors import Untrusted, UsageError
 from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.journal import EngineCounters, Journal
 from kvbench.runners.engine.kv.block_pool import BlockPool
@@ -195,13 +195,23 @@ class Engine:
                     sequence.restore_s += seconds
 
     def _compute(self, batch: list[Work]) -> dict[int, int]:
-        """Run the model over the step's tokens; returns the next token of each sequence that has all its tokens computed, by its id."""
+        """Run the model over the step's tokens; returns the next token of each sequence that has all its tokens computed, by its id.
+
+        Raises:
+            Untrusted: the model gave NaN or inf.
+        """
         if not batch:
             return {}
         begin = self._clock()
         flat = Batch(batch)
         step = PagedStep(self.store, flat.spans, self.model.decoder)
-        chosen = flat.choose(self.model.logits(flat.tokens, flat.positions, step, flat.rows))
+        logits = self.model.logits(flat.tokens, flat.positions, step, flat.rows)
+        if not torch.isfinite(logits).all():
+            raise Untrusted(
+                f"the logits of step {self.counters.steps} are not finite (NaN or inf), so no token is any; take other weights (--model), "
+                "or --dtype float32 where a smaller type overflows"
+            )
+        chosen = flat.choose(logits)
         if self.store.device.is_cuda:
             torch.cuda.synchronize()  # a step without a sampled token would otherwise end before its work
         seconds = self._clock() - begin

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated, Any, Literal, NotRequired, get_type_hints
+from typing import Literal, NotRequired
 
-from pydantic import Field, with_config
+from pydantic import with_config
 from typing_extensions import TypedDict
 
-from kvbench.runners.base import ArmSetup
 from kvbench.runs.lines import PredictionRates
+from kvbench.runs.quantities import Amount, Count
 
 Status = Literal["running", "complete", "invalid", "interrupted"]
 
@@ -48,11 +47,11 @@ class Fit(TypedDict):
     """Its model."""
     status: str | None
     """Its status."""
-    requests: int
+    requests: Count
     """Requests that were fitted to."""
-    median_error: float
+    median_error: Amount
     """Median relative error of a predicted TTFT; 0.1 is 10 %."""
-    worst_error: float
+    worst_error: Amount
     """Largest of these errors."""
 
 
@@ -66,13 +65,13 @@ class SimulatedRates(PredictionRates):
 class Floors(TypedDict):
     """What the machine itself needs, measured for a run with a history."""
 
-    matrix_flops_per_s: float
+    matrix_flops_per_s: Amount
     """Rate of matrix products of the model's shapes."""
-    copy_bytes_per_s: float
+    copy_bytes_per_s: Amount
     """Rate of copies between device and host."""
-    matrix_parameters: int
+    matrix_parameters: Count
     """Weights that a token is multiplied with."""
-    heads: int
+    heads: Count
     """Query heads."""
 
 
@@ -82,19 +81,19 @@ class ManifestModel(TypedDict):
 
     name: str
     """As it was given, or as the server calls it."""
-    vocab: int
+    vocab: Count
     """Token ids are below this."""
-    bytes_per_token: int | None
+    bytes_per_token: Count | None
     """Bytes of KV a token takes."""
     architecture: NotRequired[str | None]
     """Class of the model."""
-    parameters: NotRequired[int]
+    parameters: NotRequired[Count]
     """Number of weights."""
-    layers: NotRequired[int]
+    layers: NotRequired[Count]
     """Layers."""
-    kv_heads: NotRequired[int]
+    kv_heads: NotRequired[Count]
     """KV heads of a layer."""
-    head_dim: NotRequired[int]
+    head_dim: NotRequired[Count]
     """Size of a head."""
     dtype: NotRequired[str | None]
     """Type of the weights."""
@@ -106,13 +105,13 @@ class ManifestModel(TypedDict):
 class Capacity(TypedDict):
     """Sizes of the caches, in tokens."""
 
-    device_tokens: int
+    device_tokens: Count
     """Of the device pool, in whole blocks."""
-    block_size: int
+    block_size: Count
     """Of a block."""
-    host_tokens: dict[str, int | None]
+    host_tokens: dict[str, Count | None]
     """Of each arm's host tier; null where it has none, or its size is unknown."""
-    chunk_tokens: int | None
+    chunk_tokens: Count | None
     """Of a chunk of the tier; null where no arm has one."""
 
 
@@ -120,37 +119,37 @@ class Capacity(TypedDict):
 class WorkloadFacts(TypedDict):
     """What was asked for; which fields there are follows from the experiment."""
 
-    requests_per_pass: int
+    requests_per_pass: Count
     """Requests of a pass."""
-    working_set_tokens: int
+    working_set_tokens: Count
     """Distinct tokens that are read, or that all requests need."""
-    documents: NotRequired[int]
+    documents: NotRequired[Count]
     """Documents that are read."""
-    document_tokens: NotRequired[list[int]]
+    document_tokens: NotRequired[list[Count]]
     """Length of each."""
     document_names: NotRequired[list[str] | None]
     """Their files; null where they are synthetic."""
-    question_tokens: NotRequired[int]
+    question_tokens: NotRequired[Count]
     """Length of the question behind a document."""
     passes: NotRequired[list[str]]
     """Names of the passes."""
-    prompt_tokens: NotRequired[int | list[int] | list[list[int]]]
+    prompt_tokens: NotRequired[Count | list[Count] | list[list[Count]]]
     """Of each request, of each pass's requests, or (trace) in sum."""
-    output_tokens: NotRequired[int | list[int] | list[list[int]]]
+    output_tokens: NotRequired[Count | list[Count] | list[list[Count]]]
     """The same of answers."""
     prompt_lengths: NotRequired[str]
     """The distribution, as it was given."""
     output_lengths: NotRequired[str]
     """The same of answers."""
-    answers: NotRequired[list[int]]
+    answers: NotRequired[list[Count]]
     """Answers (lines of requests.jsonl) of each pass, where requests have several."""
-    cut_requests: NotRequired[int]
+    cut_requests: NotRequired[Count]
     """Requests that were shortened to fit."""
     trace: NotRequired[str]
     """Name of the trace's file."""
-    left_out: NotRequired[int]
+    left_out: NotRequired[Count]
     """Requests of the trace that were left out."""
-    span_s: NotRequired[float | None]
+    span_s: NotRequired[Amount | None]
     """Seconds that the trace's times span; null where it is not replayed at its times."""
 
 
@@ -160,9 +159,9 @@ class Environment(TypedDict):
 
     cpu: str
     """Its name."""
-    cores: int
+    cores: Count
     """Cores that the process may use."""
-    memory_gib: float
+    memory_gib: Amount
     """Memory of the machine."""
     os: str
     """Operating system."""
@@ -174,7 +173,7 @@ class Environment(TypedDict):
     """Commit of kvbench, where it runs from a checkout."""
     device: str | None
     """What the model runs on, cpu or cuda; null where a server does not tell, or nothing was run."""
-    threads: NotRequired[int]
+    threads: NotRequired[Count]
     """Threads that compute."""
     decode_attention: NotRequired[str | None]
     """Attention of decode steps, where it is not the plain one."""
@@ -190,38 +189,76 @@ class Environment(TypedDict):
     """Versions of what serves."""
 
 
-_ARM = {
-    "name": "Its name.",
-    "command": "How its servers were started, by server (vllm, lmcache); null: kvbench started none.",
-    "url": "Address of its server, which ran already.",
-    "cache_salt": "Salt of its server's prefix cache.",
-    "tier": "What stands beside the device pool.",
-    "host_tokens": "Size of the tier.",
-    "device_tokens": "Size of its device pool.",
-    "block_size": "Tokens of a block.",
-    "swap_tokens": "Size of the swap space that preempted requests are swapped to.",
-    "allocation": "Policy by which requests get blocks.",
-    "victim": "Policy by which a request is preempted.",
-    "reserve_tokens": "Tokens reserved for every request.",
-    "device_policy": "Eviction policy of the device pool.",
-    "host_policy": "Eviction policy of the tier.",
-    "contiguous": "Whether the slots of a request are one run.",
-    "copy_on_write": "Whether samples share blocks until one of them writes.",
-    "prefix_cache": "Whether blocks are found by later requests.",
-    "sample_usage": "Whether each step writes an event usage.",
-}
+@with_config(use_attribute_docstrings=True)
+class ManifestArm(TypedDict):
+    """An arm: its name, its servers, and what differs from a plain arm. Sizes are in tokens."""
+
+    name: str
+    """Its name."""
+    command: dict[str, ServerCommand] | None
+    """How its servers were started, by server (vllm, lmcache); null: kvbench started none."""
+    url: NotRequired[str]
+    """Address of its server, which ran already."""
+    cache_salt: NotRequired[str | None]
+    """Salt of its server's prefix cache."""
+    tier: NotRequired[str]
+    """What stands beside the device pool."""
+    host_tokens: NotRequired[Count | None]
+    """Size of the tier."""
+    device_tokens: NotRequired[Count | None]
+    """Size of its device pool."""
+    block_size: NotRequired[Count | None]
+    """Tokens of a block."""
+    swap_tokens: NotRequired[Count | None]
+    """Size of the swap space that preempted requests are swapped to."""
+    allocation: NotRequired[str]
+    """Policy by which requests get blocks."""
+    victim: NotRequired[str]
+    """Policy by which a request is preempted."""
+    reserve_tokens: NotRequired[Count | None]
+    """Tokens reserved for every request."""
+    device_policy: NotRequired[str | None]
+    """Eviction policy of the device pool."""
+    host_policy: NotRequired[str | None]
+    """Eviction policy of the tier."""
+    contiguous: NotRequired[bool]
+    """Whether the slots of a request are one run."""
+    copy_on_write: NotRequired[bool]
+    """Whether samples share blocks until one of them writes."""
+    prefix_cache: NotRequired[bool]
+    """Whether blocks are found by later requests."""
+    sample_usage: NotRequired[bool]
+    """Whether each step writes an event usage."""
 
 
-def _arm_kinds() -> dict[str, Any]:
-    """The fields of an arm: of its setup what differs from a plain arm, and its servers."""
-    kinds: dict[str, Any] = {"name": str, "command": dict[str, ServerCommand] | None, "url": str, "cache_salt": str | None}
-    kinds |= {item.name: get_type_hints(ArmSetup)[item.name] for item in fields(ArmSetup)}
-    described = {name: Annotated[kind, Field(description=_ARM[name])] for name, kind in kinds.items()}
-    return {name: kind if name in ("name", "command") else NotRequired[kind] for name, kind in described.items()}
+class ReportedOptions(TypedDict):
+    """The options that reports read, as JSON holds them; what all may be is said by the configuration (``kvbench schema manifest``)."""
 
-
-ARM = TypedDict("Arm", _arm_kinds())  # type: ignore[misc]
-ARM.__doc__ = "An arm: its name, its servers, and what differs from a plain arm. Sizes are in tokens."
+    experiment: str
+    runner: str
+    model: NotRequired[str | None]
+    repeats: NotRequired[Count]
+    concurrency: NotRequired[Count | None]
+    rate: NotRequired[Amount | None]
+    arrivals: NotRequired[str | None]
+    slo: NotRequired[str | None]
+    url: NotRequired[list[str] | None]
+    link_gbps: NotRequired[Amount | None]
+    passes: NotRequired[list[str]]
+    documents: NotRequired[str | None]
+    question: NotRequired[str]
+    overlap: NotRequired[Amount]
+    reuse: NotRequired[Amount]
+    controls: NotRequired[bool]
+    speedup: NotRequired[Amount]
+    lengths: NotRequired[str | None]
+    max_length: NotRequired[Count]
+    requests: NotRequired[Count]
+    prompt_tokens: NotRequired[Count | str]
+    output_tokens: NotRequired[Count | str]
+    context: NotRequired[Count | None]
+    n: NotRequired[Count]
+    beams: NotRequired[Count]
 
 
 @with_config(use_attribute_docstrings=True)
@@ -236,7 +273,7 @@ class Manifest(TypedDict):
     """When the run began, ISO 8601, UTC."""
     command: list[str]
     """The command line, secrets masked."""
-    config: dict[str, Any]
+    config: ReportedOptions
     """Every option that applies, by name with underscores; `kvbench run --config manifest.json` reads them."""
     status: Status
     """How the run ended; invalid: measured, and not to be trusted."""
@@ -246,7 +283,7 @@ class Manifest(TypedDict):
     """The seeds."""
     nonce: NotRequired[str | None]
     """What made prompts new to a server that ran already."""
-    arms: NotRequired[list[ARM]]
+    arms: NotRequired[list[ManifestArm]]
     """The arms, the baseline first."""
     profile: NotRequired[str | None]
     """Rules by which the simulator predicted the run."""
@@ -260,7 +297,7 @@ class Manifest(TypedDict):
     """Sizes of the caches."""
     workload: NotRequired[WorkloadFacts]
     """What was asked for."""
-    working_set_ratio: NotRequired[float]
+    working_set_ratio: NotRequired[Amount]
     """Working set ÷ device pool."""
     environment: NotRequired[Environment]
     """The machine."""

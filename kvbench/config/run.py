@@ -164,6 +164,11 @@ class RunConfig(CommonOptions):
         """Whether the run drives servers that were there before it."""
         return False
 
+    @property
+    def answers_may_end_early(self) -> bool:
+        """Whether an answer may be shorter than asked for."""
+        return False
+
     def not_applicable(self) -> dict[str, str]:
         """Fields that mean nothing in this run, with the reason."""
         reasons = super().not_applicable()

@@ -14,6 +14,7 @@ import numpy as np
 from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
+from kvbench.config.vllm import OPTIONAL_FIELDS
 from kvbench.drawing.numbers import numbered
 from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.calibration import fit_notes
@@ -49,6 +50,7 @@ def notes(view: ExperimentView) -> list[str]:
         *_status(view, view.reading.requests_of_repeat(view.info)),
         *view.run.skipped,
         *_simulated(view.info),
+        *_left_out(view.info),
         *view.reading.setup_notes(view),
         *_late_client(view),
         *view.reading.notes(view),
@@ -96,7 +98,7 @@ def _warm_first_pass(view: RunView, prompts_share: bool) -> Iterator[str]:
 
 def _wrong_tokens(view: RunView) -> Iterator[str]:
     """Counts that contradict each other, request by request."""
-    asked = view.info.output_tokens
+    asked = None if "ignore_eos" in view.info.without else view.info.output_tokens
 
     def parts(line: Line) -> list[int | None]:
         return [line["cached_tokens_device"], line["cached_tokens_host"], line["computed_tokens"], line["prompt_tokens"]]
@@ -213,6 +215,12 @@ def _status(view: RunView, of_repeat: int | None) -> Iterator[str]:
         yield f"interrupted after {sent:,}{of} requests" + (f": {why}" if why else "")
     if info.status == "running":
         yield f"still marked as running with {len(view.requests):,}{of} requests on disk: it was killed, or it is in progress"
+
+
+def _left_out(info: RunInfo) -> Iterator[str]:
+    """What is unknown as requests left out fields that a gateway refuses."""
+    for name in info.without:
+        yield f"--without {name}: {OPTIONAL_FIELDS.get(name, 'a field was left out')}"
 
 
 def _simulated(info: RunInfo) -> Iterator[str]:

@@ -129,6 +129,7 @@ class FakeConnection(asyncio.Protocol):
         server, script = self._server, self._server.script
         server.bodies.append(self._body)
         try:
+            _check_fields(self._body, script.refuses)
             asked = read(self._body, self._headers.get("content-type", ""))
             ask = accept(asked, self._headers.get("x-request-id", f"request-{server.requests}"), script)
             truth, fault, cached_tokens = server.admit(ask, self._read_s)
@@ -221,6 +222,12 @@ class FakeConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _check_fields(body: bytes, refused: str) -> None:
+    """Refuse a request that has one of these fields, anywhere; ``Refusal`` names it."""
+    if found := [name for name in refused.split(",") if name and f'"{name}":'.encode() in body]:
+        raise Refusal(f"unknown field {found[0]}")
 
 
 Reply = tuple[int, bytes] | tuple[int, bytes, str]

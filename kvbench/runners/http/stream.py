@@ -6,17 +6,23 @@ See the WHATWG specification (HTML, "Server-sent events").
 from __future__ import annotations
 
 DONE = b"[DONE]"
+KEEPALIVES = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")
+"""Names of events (``event: ping``) that only keep a connection open."""
+
 BOM = b"\xef\xbb\xbf"
 """What a stream may begin with, and says nothing."""
 
 
 class EventStream:
-    """Cuts a byte stream into the data of its events, however it was cut into reads. Lines may be of any length."""
+    """Cuts a byte stream into the data of its events, however it was cut into reads. Lines may be of any length.
+
+    Events without data, and those that only keep the connection open, are left out.
+    """
 
     def __init__(self) -> None:
         self._line: list[bytes] = []
         self._data: list[bytes] = []
-        self._after_cr, self._at_start = False, True
+        self._after_cr, self._at_start, self._is_keepalive = False, True, False
 
     @property
     def unfinished(self) -> bool:
@@ -38,9 +44,15 @@ class EventStream:
                 line, self._at_start = line.removeprefix(BOM), False
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-            elif not line and self._data:
-                events.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
-                self._data = []
+            elif not line:
+                if self._data:
+                    event = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                    if event and not self._is_keepalive:
+                        events.append(event)
+                    self._data = []
+                self._is_keepalive = False
+            elif line.startswith(b"event:"):
+                self._is_keepalive = line[6:].strip() in KEEPALIVES
         if rest:
             self._line.append(rest)
         return events

@@ -130,7 +130,8 @@ class VllmBackend:
             salt = secrets.token_hex(8) if arm.setup.tier == "redis" else None
             name, config = KIND.served_model(http, servers.url).name, self._config
             patience, ids = Patience(config.request_timeout), config.compares_outputs
-            client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
+            choices: dict[str, Any] = {"token_ids": ids, "cache_salt": salt, "endpoint": config.endpoint, "without": config.without}
+            client = Client(servers.url, name, clock, servers.headers, patience, **choices)
             self._note(f"warming up arm {arm.arm}")
             warm_up(client, "started", self.vocab, self._warm_up_tokens, config.in_flight)
             empty(http, servers.url, servers.lmcache_url)

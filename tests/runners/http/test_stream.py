@@ -69,6 +69,13 @@ def test_the_space_after_the_colon_is_optional_and_only_one() -> None:
     assert EventStream().feed(b"data:a\n\ndata:  b\n\n") == [b"a", b" b"]
 
 
+@given(cuts)
+def test_events_that_only_keep_the_connection_open_are_left_out(places: list[int]) -> None:
+    stream = b'data:\n\nevent: ping\ndata: {"type": "ping"}\n\n: comment\n\ndata: a\n\nevent: error\ndata: b\n\nevent: ping\n\ndata: c\n\n'
+    reader = EventStream()
+    assert [event for piece in cut(stream, places) for event in reader.feed(piece)] == [b"a", b"b", b"c"]
+
+
 # A whole answer through the connection that parses it.
 
 

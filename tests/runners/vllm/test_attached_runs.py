@@ -79,6 +79,24 @@ def test_reading_counters_and_awaiting_stores_is_no_part_of_the_pass(
         assert line["quiesce_s"] > 0.3  # between four requests
 
 
+def test_what_gateways_send_beside_chunks_is_skipped(tmp_path: Path, capsys: Captured) -> None:
+    assert attach(tmp_path / "run", {"none": replace(POOL, keepalives=True, usage_choices=False)}) == 0
+    run = read_run(tmp_path / "run")
+    assert {(line["output_tokens"], line["attribution"]) for line in run.requests} == {(4, "counters")}
+
+
+def test_fields_that_a_gateway_refuses_are_left_out_and_what_is_unknown_is_said(tmp_path: Path, capsys: Captured) -> None:
+    strict = replace(POOL, refuses="continuous_usage_stats,ignore_eos,cache_salt", stops_after=3)
+    assert attach(tmp_path / "run", {"none": strict}) == 1
+    assert "unknown field continuous_usage_stats" in error_of(capsys)
+    assert attach(tmp_path / "left-out", {"none": strict}, ["--without", "continuous_usage_stats,ignore_eos,cache_salt"]) == 0
+    assert {line["output_tokens"] for line in read_run(tmp_path / "left-out").requests} == {3}
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--without ignore_eos: answers may be shorter than --output-tokens" in said
+    assert "--without cache_salt: what an earlier run left of the same prompts may be found again" in said
+    assert "--without continuous_usage_stats: tokens in a chunk are known only where each holds one" in said
+
+
 def test_a_tier_is_told_from_the_pool_by_the_counters(tmp_path: Path, capsys: Captured) -> None:
     assert attach(tmp_path / "run", {"none": POOL, "cpu": TIER}) == 0
     run = read_run(tmp_path / "run")

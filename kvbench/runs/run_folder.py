@@ -11,9 +11,9 @@ Format ``kvbench.run/1`` (first version):
 
 History
     1: first version. Added since, which older readers leave out: a stall's ``first_step_ms``; of a pass ``cached_tokens_device``,
-       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms``, ``faults``, ``peak_running`` and ``quiesce_s``; of a request
-       ``output_digest``, and ``session`` and ``turn`` in the lines of runs that have turns. ``wall_s`` is null where no request has a last
-       token, and holds no ``quiesce_s``.
+       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms``, ``faults``, ``peak_running``, ``quiesce_s`` and
+       ``counters_unread``; of a request ``output_digest``, and ``session`` and ``turn`` in the lines of runs that have turns. ``wall_s`` is
+       null where no request has a last token, and holds no ``quiesce_s``.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ def notes(view: ExperimentView) -> list[str]:
         *view.run.skipped,
         *_simulated(view.info),
         *_left_out(view.info),
+        *_unread(view),
         *view.reading.setup_notes(view),
         *_late_client(view),
         *view.reading.notes(view),
@@ -142,7 +143,7 @@ def _backwards(view: RunView) -> Iterator[str]:
 
 def _restarted(view: RunView) -> Iterator[str]:
     for line, before, after in _counters(view):
-        if STARTED in before and before[STARTED] != after.get(STARTED):
+        if after and STARTED in before and before[STARTED] != after.get(STARTED):
             yield f"the server of arm {line['arm']} was restarted in repeat {line['repeat']}, before the end of pass {line['pass']}"
             return
 
@@ -221,6 +222,16 @@ def _left_out(info: RunInfo) -> Iterator[str]:
     """What is unknown as requests left out fields that a gateway refuses."""
     for name in info.without:
         yield f"--without {name}: {OPTIONAL_FIELDS.get(name, 'a field was left out')}"
+
+
+def _unread(view: RunView) -> Iterator[str]:
+    """Looks at a server's counters that failed, which is no fault of what was measured."""
+    for line in view.passes:
+        if unread := line.get("counters_unread"):
+            yield (
+                f"arm {line['arm']}, repeat {line['repeat']}, pass {line['pass']}: {numbered(len(unread), 'look')} at the server's "
+                f"counters failed, so tokens by tier of the requests around are not known by them (the first: {unread[0]})"
+            )
 
 
 def _simulated(info: RunInfo) -> Iterator[str]:

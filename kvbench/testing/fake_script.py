@@ -76,6 +76,8 @@ class Script:
     count_s: float = _says(0.0, "How long after a stream's end its request is still counted as running, and not as finished.")
     tier_lookups: int = _says(1, "How often a lookup in the host tier is counted, as if it had been retried.")
     hides: str = _says("", "Metrics whose names begin so, after vllm:, are not shown.")
+    metrics_faults: int = _says(0, "So many looks at /metrics get HTTP 404.")
+    metrics_fault_from: int = _says(1, "Only once so many completions were asked for.")
     foreign_tokens: int = _says(0, "Prompt tokens of somebody else's request, counted with each of ours.")
     preempt_every: int | None = _says(None, "Every so-manyth request counts a preemption.")
     restart_after: int | None = _says(None, "After so many requests the server starts anew, as far as /metrics tells.")

@@ -37,6 +37,8 @@ VALUES = {
     "hides": "",
     "refuses": "",
     "stops-after": "8",
+    "metrics-faults": "0",
+    "metrics-fault-from": "1",
     "foreign-tokens": "0",
     "preempt-every": "2",
     "restart-after": "100",

@@ -21,8 +21,8 @@ class EventStream:
 
     def __init__(self) -> None:
         self._line: list[bytes] = []
-        self._data: list[bytes] = []
-        self._after_cr, self._at_start, self._is_keepalive = False, True, False
+        self._data: list[bytes | None] = []  # lines; first None where the event is named as one that is left out
+        self._after_cr, self._at_start = False, True
 
     @property
     def unfinished(self) -> bool:
@@ -44,15 +44,17 @@ class EventStream:
                 line, self._at_start = line.removeprefix(BOM), False
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-            elif not line:
-                if self._data:
-                    event = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    if event and not self._is_keepalive:
-                        events.append(event)
-                    self._data = []
-                self._is_keepalive = False
-            elif line.startswith(b"event:"):
-                self._is_keepalive = line[6:].strip() in KEEPALIVES
+            elif not line and self._data:
+                if event := self._data[0] if len(self._data) == 1 else self._joined():
+                    events.append(event)
+                self._data = []
+            elif line.startswith(b"event:") and line[6:].strip() in KEEPALIVES:
+                self._data.insert(0, None)
         if rest:
             self._line.append(rest)
         return events
+
+    def _joined(self) -> bytes | None:
+        """An event of several lines; ``None`` where it is left out."""
+        lines = [line for line in self._data if line is not None]
+        return b"\n".join(lines) if len(lines) == len(self._data) else None

@@ -44,7 +44,7 @@ def test_any_cut_of_a_stream_gives_its_events(events: list[list[str]], ends: str
     stream = "".join(comment + "".join(f"data: {line}{ends}" for line in lines) + ends for lines in events)
     reader = EventStream()
     found = [event for piece in cut(stream.encode(), places) for event in reader.feed(piece)]
-    assert found == ["\n".join(lines).encode() for lines in events]
+    assert found == ["\n".join(lines).encode() for lines in events if lines != [""]]
     assert not reader.unfinished
 
 
@@ -298,9 +298,7 @@ def test_a_stream_that_says_it_failed_has_failed(event: str, message: str) -> No
     assert (exchange.error.kind, exchange.error.message, exchange.error.status) == ("server_error", message, 200)
 
 
-@pytest.mark.parametrize(
-    "data", ["", "null", "[]", "{}", '{"choices":1}', '{"choices":[1]}', '{"choices":[{"token_ids":["a"]}]}', '{"usage":{}}', "{" * 5000]
-)
+@pytest.mark.parametrize("data", ["null", "[]", "{}", '{"choices":1}', '{"choices":[1]}', '{"choices":[{"token_ids":["a"]}]}', "{" * 5000])
 def test_what_is_no_chunk_is_refused(data: str) -> None:
     exchange = receive([sse(data, "[DONE]")])
     assert exchange.error is not None

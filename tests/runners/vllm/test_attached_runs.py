@@ -97,6 +97,17 @@ def test_fields_that_a_gateway_refuses_are_left_out_and_what_is_unknown_is_said(
     assert "--without continuous_usage_stats: tokens in a chunk are known only where each holds one" in said
 
 
+@pytest.mark.parametrize(("faults", "lost"), [(1, 0), (2, 0), (3, 2)])
+@pytest.mark.parametrize("place", [7, 9], ids=["within a pass", "at its end"])
+def test_a_look_at_the_counters_that_fails_costs_tokens_at_most(
+    tmp_path: Path, capsys: Captured, faults: int, lost: int, place: int
+) -> None:
+    script = replace(POOL, metrics_faults=faults, metrics_fault_from=place)  # the first request is the warm-up
+    assert attach(tmp_path / "run", {"none": script}) == 0
+    assert [line["attribution"] for line in read_run(tmp_path / "run").requests].count("usage") <= lost
+    assert ("1 look at the server's counters failed" in " ".join(capsys.readouterr().out.split())) == bool(lost)
+
+
 def test_a_tier_is_told_from_the_pool_by_the_counters(tmp_path: Path, capsys: Captured) -> None:
     assert attach(tmp_path / "run", {"none": POOL, "cpu": TIER}) == 0
     run = read_run(tmp_path / "run")

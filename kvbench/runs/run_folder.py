@@ -185,7 +185,14 @@ def read_run(path: Path, fields: Iterable[str] | None = None) -> Run:
     passes = _read_lines(path / "passes.jsonl", skipped, from_json)
     if not requests and any(line.get("requests") for line in passes):
         raise UsageError(f"{path / 'requests.jsonl'}: is empty, and passes.jsonl tells of requests; the file was changed after the run")
-    return Run(path, manifest, requests, passes, skipped)
+    return Run(path, manifest, requests, [_without_own_waits(line, manifest) for line in passes], skipped)
+
+
+def _without_own_waits(line: dict[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A pass whose time is unknown if it holds kvbench's own waits, which runs on servers once did at concurrency 1."""
+    config = manifest.get("config") or {}
+    holds_waits = "quiesce_s" not in line and config.get("runner") == "vllm" and config.get("concurrency") == 1
+    return line | {"wall_s": None} if holds_waits and "wall_s" in line else line
 
 
 def read_events(path: Path, requests: Container[str]) -> dict[str, list[dict[str, Any]]]:

@@ -79,6 +79,12 @@ def test_reading_counters_and_awaiting_stores_is_no_part_of_the_pass(
         assert line["quiesce_s"] > 0.3  # between four requests
 
 
+def test_a_pass_time_that_holds_such_waits_is_unknown() -> None:
+    folders = Path(__file__).parents[2] / "data" / "folders"  # written before quiesce_s was
+    assert {line["wall_s"] for line in read_run(folders / "vllm").passes} == {None}
+    assert None not in {line["wall_s"] for line in read_run(folders / "vllm-concurrency").passes}
+
+
 def test_what_gateways_send_beside_chunks_is_skipped(tmp_path: Path, capsys: Captured) -> None:
     assert attach(tmp_path / "run", {"none": replace(POOL, keepalives=True, usage_choices=False)}) == 0
     run = read_run(tmp_path / "run")

@@ -26,6 +26,7 @@ class RunInfo:
         device: ``cpu`` or ``cuda``.
         link: what is said of the link between device and host, if one is simulated.
         fits: the working set fits the device pool, so that no tier can show anything.
+        without: fields that requests left out.
         own_documents: the documents are the user's files, which may share their heads.
         reuse: share of documents that later passes read again; 1 where the option does not apply.
         requests_per_pass: where every pass has as many.
@@ -73,6 +74,7 @@ class RunInfo:
         self.document_names: tuple[str, ...] | None = None if (names := workload.get("document_names")) is None else tuple(names)
         self.question_tokens: int | None = workload.get("question_tokens")
         self.output_tokens = output if isinstance(output := config.get("output_tokens"), int) else None
+        self.without: tuple[str, ...] = tuple(config.get("without") or ())
         self.own_documents = config.get("documents") is not None
         self.reuse = float(config.get("reuse", 1.0))
         self.requests_per_pass: int | None = workload.get("requests_per_pass")

@@ -178,6 +178,11 @@ class RunConfig(CommonOptions):
         """Whether the run drives servers that were there before it."""
         return False
 
+    @property
+    def answers_may_end_early(self) -> bool:
+        """Whether an answer may be shorter than asked for."""
+        return False
+
     def resolved(self) -> dict[str, object]:
         """What the manifest keeps; the planned number of repeats."""
         values = super().resolved()

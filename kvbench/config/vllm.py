@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from kvbench.config.run import RunConfig
 from kvbench.config.secrets import MASK, is_masked, mask_command, mask_value
-from kvbench.config.settings import Setting, Settings, flag
+from kvbench.config.settings import Setting, Settings, each_once, flag, split_names
 
 VLLM = Setting("vLLM server")
 SECONDS = Setting("vLLM server", unit="s")
 ARGUMENT, VARIABLE = replace(VLLM, metavar="ARG"), replace(VLLM, metavar="K=V")
 INTERPRETER, REDIS = replace(VLLM, metavar="PATH", basic=True), replace(VLLM, metavar="redis://HOST:PORT")
 URL, HEADER = replace(VLLM, metavar="ARM=URL", basic=True), replace(VLLM, metavar="NAME:VALUE")
+
+OPTIONAL_FIELDS = {
+    "continuous_usage_stats": "tokens in a chunk are known only where each holds one; else times are those of chunks",
+    "ignore_eos": "answers may be shorter than --output-tokens, so hits are an estimate, and E2EL and throughput are of unlike answers",
+    "cache_salt": "what an earlier run left of the same prompts may be found again",
+}
+"""Fields of a request that a strict gateway may refuse, and what is unknown without each."""
+
+OptionalField = Literal["continuous_usage_stats", "ignore_eos", "cache_salt"]
 
 STARTED = ("startup_timeout", "vllm_python", "vllm_arg", "env", "kv_tokens", "block_size", "host_gib", "host_tokens", "dtype")
 """Options of servers that kvbench starts itself."""
@@ -65,6 +74,9 @@ class VllmOptions(StartOptions, HeaderOptions, RunConfig):
 
     request_timeout: Annotated[float, SECONDS] = Field(600, gt=0, le=86_400, description="After this a request has failed.")
     endpoint: Annotated[str, replace(VLLM, metavar="NAME")] = Field("completions", description="How tokens are asked for, by name.")
+    without: Annotated[tuple[OptionalField, ...], BeforeValidator(split_names), each_once("field"), replace(VLLM, metavar="NAME,...")] = (
+        Field((), description="Fields that requests leave out, as a gateway refuses them; what is then unknown is said.")
+    )
     url: Annotated[tuple[str, ...], URL] = Field(
         (), description="A server that runs already, in place of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
     )
@@ -79,6 +91,17 @@ class VllmOptions(StartOptions, HeaderOptions, RunConfig):
     def attached(self) -> bool:
         """Whether the run drives servers that were there before it."""
         return bool(self.url)
+
+    @property
+    def answers_may_end_early(self) -> bool:
+        """Whether the end-of-text token ends an answer."""
+        return "ignore_eos" in self.without
+
+    @model_validator(mode="after")
+    def _answers_long_enough(self) -> Self:
+        if self.answers_may_end_early and self.compares_outputs:
+            raise ValueError("--without ignore_eos: this experiment needs answers as long as asked for; leave out other fields only")
+        return self
 
     @property
     def pool_is_known(self) -> bool:

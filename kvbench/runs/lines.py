@@ -15,7 +15,16 @@ from kvbench.runs.records import PassRecord, PassTotals, RequestError, RequestKe
 ADDED = {
     "Stall": ("first_step_ms",),
     "Request": ("output_digest", "session", "turn"),
-    "Pass": ("cached_tokens_device", "cached_tokens_host", "computed_tokens", "client_lags_ms", "faults", "peak_running", "quiesce_s"),
+    "Pass": (
+        "cached_tokens_device",
+        "cached_tokens_host",
+        "computed_tokens",
+        "client_lags_ms",
+        "faults",
+        "peak_running",
+        "quiesce_s",
+        "counters_unread",
+    ),
 }
 """Fields that the first runs of the format do not have, or that only some runs have."""
 
@@ -70,6 +79,7 @@ _PASS = _KEY | {
     "faults": "What speaks against the pass, in words.",
     "peak_running": "Most requests that ran in one step.",
     "quiesce_s": "Seconds within the pass in which nothing ran: kvbench read counters and waited for stores. null: unknown.",
+    "counters_unread": "Why looks at the server's counters failed, one each; what these would have told is unknown.",
     "prediction": "What the simulator predicted for the pass; null where nothing was predicted.",
 }
 

@@ -122,6 +122,7 @@ class PassTotals:
     prompt tokens of the pass, for runners that cannot say it request by request. ``client_lags_ms`` is by how much a client's own event
     loop was late, where it was. ``faults`` is what the runner saw that speaks against the pass, in words. ``quiesce_s`` is how long, within
     the pass, nothing was in flight because counters were read and stores awaited; ``None``: unknown.
+    ``counters_unread`` is why looks at the counters failed, one each; what these would have told is unknown.
     """
 
     counters_before: dict[str, Count]
@@ -137,6 +138,7 @@ class PassTotals:
     faults: list[str] = field(default_factory=list)
     peak_running: Count | None = None
     quiesce_s: Amount | None = 0.0
+    counters_unread: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

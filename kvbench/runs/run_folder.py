@@ -11,9 +11,9 @@ Format ``kvbench.run/1`` (first version):
 
 History
     1: first version. Added since, which older readers leave out: a stall's ``first_step_ms``; of a pass ``cached_tokens_device``,
-       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms``, ``faults``, ``peak_running`` and ``quiesce_s``; of a request
-       ``output_digest``, and ``session`` and ``turn`` in the lines of runs that have turns. ``wall_s`` is null where no request has a last
-       token, and holds no ``quiesce_s``.
+       ``cached_tokens_host``, ``computed_tokens``, ``client_lags_ms``, ``faults``, ``peak_running``, ``quiesce_s`` and
+       ``counters_unread``; of a request ``output_digest``, and ``session`` and ``turn`` in the lines of runs that have turns. ``wall_s`` is
+       null where no request has a last token, and holds no ``quiesce_s``.
 """
 
 from __future__ import annotations
@@ -277,7 +277,14 @@ def read_run(path: Path, fields: Iterable[str] | None = None) -> Run:
     cut = [f"{what}, in a run that is marked {manifest['status']}" for what in skipped if manifest["status"] in ENDED]
     if fault := next(chain(cut, faults(manifest, requests, passes)), None):
         raise UsageError(f"{path}/{fault}; {CHANGED}")
-    return Run(path, manifest, requests, passes, skipped)
+    return Run(path, manifest, requests, [_without_own_waits(line, manifest) for line in passes], skipped)
+
+
+def _without_own_waits(line: dict[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A pass whose time is unknown if it holds kvbench's own waits, which runs on servers once did at concurrency 1."""
+    config = manifest.get("config") or {}
+    holds_waits = "quiesce_s" not in line and config.get("runner") == "vllm" and config.get("concurrency") == 1
+    return line | {"wall_s": None} if holds_waits and "wall_s" in line else line
 
 
 def read_events(path: Path, requests: Container[str]) -> dict[str, list[dict[str, Any]]]:

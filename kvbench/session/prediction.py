@@ -22,7 +22,7 @@ class PassPredictor:
         profile, pool = backend.profile(arm.name), backend.capacity
         size_unknown = arm.tier != "none" and arm.host_tokens is None
         self._predictor: Predictor | None = None
-        self._certain, self._in_half = True, False
+        self._certain, self._in_half = not config.answers_may_end_early, False
         self._rounded: int | None = None
         """The size of a block, where answers to equal prompts may differ by rounding."""
         predicted = experiments()[config.experiment].predicted and not config.simulated  # a simulated run is a prediction itself

@@ -14,6 +14,7 @@ import numpy as np
 from kvbench.analysis.prediction import Agreement
 from kvbench.analysis.run_info import RunInfo
 from kvbench.analysis.run_view import Line, RunView
+from kvbench.config.vllm import OPTIONAL_FIELDS
 from kvbench.drawing.numbers import numbered
 from kvbench.experiments.readings import ExperimentView
 from kvbench.runs.calibration import fit_notes
@@ -52,6 +53,8 @@ def notes(view: ExperimentView) -> list[str]:
         *unfinished(view),
         *view.run.skipped,
         *_simulated(view.info),
+        *_left_out(view.info),
+        *_unread(view),
         *view.reading.setup_notes(view),
         *_late_client(view),
         *view.reading.notes(view),
@@ -99,7 +102,7 @@ def _warm_first_pass(view: RunView, prompts_share: bool) -> Iterator[str]:
 
 def _wrong_tokens(view: RunView) -> Iterator[str]:
     """Counts that contradict each other, request by request."""
-    asked = view.info.output_tokens
+    asked = None if "ignore_eos" in view.info.without else view.info.output_tokens
 
     def parts(line: Line) -> list[int | None]:
         return [line["cached_tokens_device"], line["cached_tokens_host"], line["computed_tokens"], line["prompt_tokens"]]
@@ -143,7 +146,7 @@ def _backwards(view: RunView) -> Iterator[str]:
 
 def _restarted(view: RunView) -> Iterator[str]:
     for line, before, after in _counters(view):
-        if STARTED in before and before[STARTED] != after.get(STARTED):
+        if after and STARTED in before and before[STARTED] != after.get(STARTED):
             yield f"the server of arm {line['arm']} was restarted in repeat {line['repeat']}, before the end of pass {line['pass']}"
             return
 
@@ -217,6 +220,22 @@ def unfinished(view: ExperimentView) -> Iterator[str]:
         yield f"interrupted after {sent:,}{of} requests" + (f": {why}" if why else "")
     if info.status == "running":
         yield f"still marked as running with {len(view.requests):,}{of} requests on disk: it was killed, or it is in progress"
+
+
+def _left_out(info: RunInfo) -> Iterator[str]:
+    """What is unknown as requests left out fields that a gateway refuses."""
+    for name in info.without:
+        yield f"--without {name}: {OPTIONAL_FIELDS.get(name, 'a field was left out')}"
+
+
+def _unread(view: RunView) -> Iterator[str]:
+    """Looks at a server's counters that failed, which is no fault of what was measured."""
+    for line in view.passes:
+        if unread := line.get("counters_unread"):
+            yield (
+                f"arm {line['arm']}, repeat {line['repeat']}, pass {line['pass']}: {numbered(len(unread), 'look')} at the server's "
+                f"counters failed, so tokens by tier of the requests around are not known by them (the first: {unread[0]})"
+            )
 
 
 def _simulated(info: RunInfo) -> Iterator[str]:

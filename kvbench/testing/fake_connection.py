@@ -129,6 +129,7 @@ class FakeConnection(asyncio.Protocol):
         server, script = self._server, self._server.script
         server.bodies.append(self._body)
         try:
+            _check_fields(self._body, script.refuses)
             asked = read(self._body, self._headers.get("content-type", ""))
             ask = accept(asked, self._headers.get("x-request-id", f"request-{server.requests}"), script)
             truth, fault, cached_tokens = server.admit(ask, self._read_s)
@@ -223,6 +224,12 @@ class FakeConnection(asyncio.Protocol):
             self._timer = None
 
 
+def _check_fields(body: bytes, refused: str) -> None:
+    """Refuse a request that has one of these fields, anywhere; ``Refusal`` names it."""
+    if found := [name for name in refused.split(",") if name and f'"{name}":'.encode() in body]:
+        raise Refusal(f"unknown field {found[0]}")
+
+
 Reply = tuple[int, bytes] | tuple[int, bytes, str]
 
 
@@ -248,11 +255,18 @@ def _models(server: FakeState, _: str, __: dict[str, Any]) -> Reply:
     return _as_json({"object": "list", "data": [model | {"max_model_len": server.script.max_model_len}]})
 
 
+def _metrics(server: FakeState, _: str, __: dict[str, Any]) -> Reply:
+    if server.requests >= server.script.metrics_fault_from and server.metrics_faults < server.script.metrics_faults:
+        server.metrics_faults += 1
+        return _no_route("")
+    return 200, server.counters.expose(), "text/plain; version=0.0.4; charset=utf-8"
+
+
 _ROUTES: dict[tuple[str, str], Callable[[FakeState, str, dict[str, Any]], Reply | None]] = {
     ("GET", "/health"): lambda server, _, __: (200 if server.script.healthy else 503, b"", "text/plain"),
     ("GET", "/version"): lambda _, __, ___: _as_json({"version": "0.32.0"}),
     ("GET", "/v1/models"): _models,
-    ("GET", "/metrics"): lambda server, _, __: (200, server.counters.expose(), "text/plain; version=0.0.4; charset=utf-8"),
+    ("GET", "/metrics"): _metrics,
     ("POST", "/reset_prefix_cache"): lambda server, query, _: _as_json({"success": server.reset(query)}),
     ("GET", "/status"): lambda server, _, __: _as_json(server.lmcache_status()),
     ("POST", "/cache/clear"): _clear_cache,

@@ -94,14 +94,16 @@ def accept(asked: Completion, request_id: str, script: Script) -> Ask:
     for what, asks in BEYOND.items():
         if asks(asked):
             raise Refusal(f"the scripted server cannot serve {what}, though vLLM can", kind="NotImplementedError", status=501)
-    return _ask(asked, request_id, prompts[0])
+    return _ask(asked, request_id, prompts[0], script.stops_after)
 
 
-def _ask(asked: Completion, request_id: str, prompt: list[int]) -> Ask:
+def _ask(asked: Completion, request_id: str, prompt: list[int], stops_after: int | None) -> Ask:
     options = asked.stream_options
     usage = options is not None and bool(options.include_usage)
     counts = usage and options is not None and bool(options.continuous_usage_stats)
     ids, tokens, salt = bool(asked.return_token_ids), asked.max_tokens or 0, asked.cache_salt or ""
+    if stops_after is not None and not asked.ignore_eos:
+        tokens = min(tokens, stops_after)
     return Ask(request_id, asked.model or MODEL, prompt, tokens, usage, counts, ids, bool(asked.stream), salt)
 
 

@@ -56,7 +56,7 @@ class FakeState:
         self.counters = Counters(self.script)
         self.connections: set[Connected] = set()
         self.dead = asyncio.Event()
-        self.requests = 0
+        self.requests = self.metrics_faults = 0
         self._reads: deque[tuple[float, Connected, bytes]] = deque()
         self._storing: list[tuple[float, int]] = []
 

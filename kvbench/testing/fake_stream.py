@@ -56,6 +56,8 @@ def answer(script: Script, ask: Ask, fault: str, cached_tokens: int) -> Answer:
     tokens = min(script.fault_after, ask.tokens) if fault and fault != "length" else script.fault_after if fault else ask.tokens
     chunks = _Chunks(script, ask)
     writes = [Write(0.0, chunks.opening(), 0)] if script.empty_first or script.role_chunk else []
+    if script.keepalives:
+        writes.append(Write(0.0, b'data:\n\nevent: ping\ndata: {"type": "ping"}\n\n: still here\n\n', 0))
     at_s = script.first_token_s
     step = script.chunk_tokens * script.write_chunks
     for first in range(0, tokens, step):
@@ -176,7 +178,8 @@ class _Chunks:
     def usage(self, tokens: int, cached_tokens: int) -> bytes:
         """The last usage, in a chunk without a choice."""
         usage = _usage(self._ask, tokens, cached_tokens if self._script.says_cached else None)
-        return f'{self._start}],"usage":{json.dumps(usage)}}}\n\n'.encode()
+        start = f"{self._start}]" if self._script.usage_choices else self._start.removesuffix(',"choices":[')
+        return f'{start},"usage":{json.dumps(usage)}}}\n\n'.encode()
 
     def _told_ids(self, start: int, stop: int) -> str:
         if not self._ids:

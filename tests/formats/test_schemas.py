@@ -86,7 +86,7 @@ def test_together_they_have_every_event_and_every_field() -> None:
                 seen[name] |= line.keys()
                 events |= {line["event"]} if name == "event" else set()
     assert schema_named("request")["properties"].keys() - seen["request"] == {"session", "turn"}
-    assert schema_named("pass")["properties"].keys() - seen["pass"] == {"quiesce_s"}
+    assert schema_named("pass")["properties"].keys() - seen["pass"] == {"quiesce_s", "counters_unread"}
     assert schema_named("event")["properties"].keys() == seen["event"]
     assert set(schema_named("event")["properties"]["event"]["enum"]) - events == {"cancel", "swap in stopped"}
 

@@ -35,6 +35,10 @@ VALUES = {
     "count-s": "0.0",
     "tier-lookups": "1",
     "hides": "",
+    "refuses": "",
+    "stops-after": "8",
+    "metrics-faults": "0",
+    "metrics-fault-from": "1",
     "foreign-tokens": "0",
     "preempt-every": "2",
     "restart-after": "100",
@@ -43,7 +47,7 @@ VALUES = {
 
 SWITCHES = (
     *("empty-first", "role-chunk", "textless", "counts-chunks", "knows-ids", "usage", "says-cached", "done", "keep-alive"),
-    *("healthy", "resets", "tier-answers", "prefix-caching"),
+    *("healthy", "resets", "tier-answers", "prefix-caching", "keepalives", "usage-choices"),
 )
 """Options that are also there as ``--no-...``."""
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from kvbench.runners.base import Clock, ClosedLoop, Pace, Request, RequestSource
 from kvbench.runners.http.address import Address
@@ -76,6 +78,7 @@ class Client:
         token_ids: bool = False,
         cache_salt: str | None = None,
         endpoint: str = "completions",
+        without: Collection[str] = (),
     ) -> None:
         """Nothing is sent yet.
 
@@ -87,6 +90,7 @@ class Client:
             cache_salt: vLLM's ``cache_salt`` of every request: what another salt left in any cache is not found.
             endpoint: which one, by name; :data:`~kvbench.runners.http.endpoints.endpoint.ENDPOINTS`.
             token_ids: ask for the ids of the output, too (vLLM: ``return_token_ids``); the first chunk then carries the whole prompt.
+            without: fields that no request has, as the server refuses them; without ``ignore_eos`` an answer may be shorter than asked for.
 
         Raises:
             UsageError: no such endpoint, not an address, or a header that HTTP cannot carry.
@@ -95,7 +99,13 @@ class Client:
         self.address = Address(url, headers or {}, self.endpoint.path)
         self.clock, self.patience, self.tls = clock, patience or Patience(), tls
         self.token_ids = token_ids
-        self.encode = partial(self.endpoint.encode, model=model, cache_salt=cache_salt)
+        self.without = frozenset(without)
+        self._encode = partial(self.endpoint.encode, model=model, cache_salt=cache_salt)
+
+    def encode(self, request: Request, ids: bool) -> bytes:
+        """The request's body."""
+        body = self._encode(request, ids=ids)
+        return _leave_out(body, self.without) if self.without else body
 
     def run(self, source: RequestSource, pace: Pace, on_end: OnEnd, stop: Callable[[], str | None] = lambda: None) -> SendReport:
         """Send all requests that the source gives, in order, at the pace; returns when all have ended.
@@ -126,7 +136,7 @@ class _Sending:
         self._endpoint, self._clock, self._patience = client.endpoint, client.clock, client.patience
         self._encode = partial(client.encode, ids=client.token_ids or source.needs_answers)
         self._bodies = {request.key.request_id: self._encode(request) for request in source.first}  # those not sent yet
-        self._client = client
+        self._client, self._may_end_early = client, "ignore_eos" in client.without
         self._timer: asyncio.Handle | None = None
         self._on_their_way: dict[AnswerReader, tuple[float, Call]] = {}  # oldest first, each with when it was due
         self._ended: deque[tuple[Request, Exchange]] = deque()
@@ -169,7 +179,7 @@ class _Sending:
             self._timer = None
         for request, due_s in self._queue.due():
             body = self._bodies.pop(request.key.request_id)
-            answer = AnswerReader(request, due_s, self._take, self._endpoint, self._source.needs_answers)
+            answer = AnswerReader(request, due_s, self._take, self._endpoint, self._source.needs_answers, self._may_end_early)
             self._on_their_way[answer] = (due_s, self._transport.post(body, request.key.request_id, answer))
         wait = self._queue.due_s - self._clock()
         if wait < 0.002:
@@ -244,6 +254,15 @@ class _Sending:
             call.abort(Failure("timeout", f"it did not end within {self._patience.request_s:g} s"))
         self._tick_due_s = now + INTERVAL_S
         self._loop.call_later(INTERVAL_S, self._tick)
+
+
+def _leave_out(body: bytes, names: frozenset[str]) -> bytes:
+    """A JSON object without these fields, wherever they are."""
+    fields = msgspec.json.decode(body)
+    for holder in (fields, *(value for value in fields.values() if isinstance(value, dict))):
+        for name in names & holder.keys():
+            del holder[name]
+    return msgspec.json.encode(fields)
 
 
 def _most_in_flight(source: RequestSource, pace: Pace) -> int:

@@ -81,9 +81,11 @@ class AnswerReader:
         on_end: Callable[[AnswerReader, Exchange], None],
         endpoint: Endpoint,
         needs_ids: bool = False,
+        may_end_early: bool = False,
     ) -> None:
-        """``needs_ids``: an answer that does not tell its token ids is a failure."""
+        """``needs_ids``: an answer that does not tell its token ids is a failure; ``may_end_early``: one that is too short is none."""
         self.request, self._endpoint, self._needs_ids = request, endpoint, needs_ids
+        self._may_end_early = may_end_early
         self._scheduled_s, self._on_end = scheduled_s, on_end
         self._sent_s: float | None = None
         self._status: int | None = None
@@ -196,7 +198,8 @@ class AnswerReader:
             return Failure("miscounted", f"the chunks hold {_tokens(output_tokens)}, the usage says {self._usage.completion_tokens}")
         if self._needs_ids and len(self._ids) != output_tokens:
             return Failure("no_ids", f"the server told {len(self._ids)} token ids of {_tokens(output_tokens)} (return_token_ids)")
-        if output_tokens != self.request.output_tokens:
+        ended_early = self._may_end_early and 0 < output_tokens < self.request.output_tokens
+        if output_tokens != self.request.output_tokens and not ended_early:
             return Failure("wrong_length", f"{_tokens(output_tokens)}, asked for {self.request.output_tokens}")
         return None
 

@@ -57,10 +57,8 @@ class ArmServers:
             UsageError: an option that the arm needs is missing or wrong.
             RunFailed: the interpreter or the device cannot serve this arm, or the port is taken.
         """
+        _check_device(tier, installation)
         level = TIERS[tier]
-        installation.require(lmcache=level.lmcache)
-        if level.device is not None and installation.device != level.device:
-            raise RunFailed(f"--tier {tier}: {level.describes} needs a GPU, and vLLM {installation.vllm} here runs on the CPU")
         if port is not None:
             _require_free(port)
         self.tier = tier
@@ -155,6 +153,32 @@ class ArmServers:
         server = self._stack.enter_context(ServerProcess(spec, self._options.grace_s))
         server.await_ready(self._options.startup_s)
         return server
+
+
+def check_arm(tier: str, options: ServerOptions, installation: Installation) -> None:
+    """Find out what would keep the servers of an arm from starting, as far as that can be known before; starts nothing.
+
+    Its options, the device, the folder of tier ``disk`` (which is made) and the address of tier ``redis``; not the size of its tier.
+
+    Raises:
+        UsageError: an option is missing or wrong.
+        RunFailed: the interpreter or the device cannot serve it, or nobody listens at the address.
+    """
+    _check_device(tier, installation)
+    sized, ports = replace(options, host_gib=options.host_gib or 1.0), Ports(1, 2, 3)
+    vllm_launch(tier, sized, installation, ports)
+    lmcache_launch(tier, sized, installation, ports)
+    if tier == "disk" and (folder := _own_folder(options.disk)) is not None:
+        folder.rmdir()
+    if tier == "redis":
+        _require_listener(options.redis)
+
+
+def _check_device(tier: str, installation: Installation) -> None:
+    level = TIERS[tier]
+    installation.require(lmcache=level.lmcache)
+    if level.device is not None and installation.device != level.device:
+        raise RunFailed(f"--tier {tier}: {level.describes} needs a GPU, and vLLM {installation.vllm} here runs on the CPU")
 
 
 def _own_folder(parent: Path | None) -> Path | None:

@@ -124,7 +124,8 @@ class AttachedBackend:
             http = stack.enter_context(open_client(server.headers))
             config, name, salt = self._config, self._served.name, f"{self.nonce}-{repeat}"
             patience, ids = Patience(config.request_timeout), config.compares_outputs
-            client = Client(server.url, name, clock, server.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
+            choices: dict[str, Any] = {"token_ids": ids, "cache_salt": salt, "endpoint": config.endpoint, "without": config.without}
+            client = Client(server.url, name, clock, server.headers, patience, **choices)
             self._note(f"warming up arm {arm.name}")
             warm_up(client, f"{self.nonce}/{arm.name}/{repeat}", self.vocab, self._warm_up_tokens, config.in_flight)
             if config.allow_reset:

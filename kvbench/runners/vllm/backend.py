@@ -18,7 +18,7 @@ from kvbench.runners.http.admin_api import open_client
 from kvbench.runners.http.client import Client, Patience
 from kvbench.runners.servers.kinds.kind import ServedModel
 from kvbench.runners.servers.kinds.vllm import KIND
-from kvbench.runners.vllm.arm_servers import ArmServers
+from kvbench.runners.vllm.arm_servers import ArmServers, check_arm
 from kvbench.runners.vllm.installation import Installation, find_python, inspect
 from kvbench.runners.vllm.lmcache import KNOWN_LMCACHE
 from kvbench.runners.vllm.model import read_facts, resolve_model
@@ -57,6 +57,8 @@ class VllmBackend:
         self._facts = facts = read_facts(model, config.dtype, self._installation.python)
         self.vocab, self.tokenizer, self.bytes_per_token = facts.vocab, facts.folder / "tokenizer.json", facts.bytes_per_token
         self._options = self._server_options(model)
+        for tier in config.tiers:  # before the first server starts
+            check_arm(tier, self._options, self._installation)
         self._spare: ArmServers | None = None
         self._served: ServedModel | None = None
         self._warm_up_tokens = 1
@@ -130,7 +132,8 @@ class VllmBackend:
             salt = secrets.token_hex(8) if arm.tier == "redis" else None
             name, config = KIND.served_model(http, servers.url).name, self._config
             patience, ids = Patience(config.request_timeout), config.compares_outputs
-            client = Client(servers.url, name, clock, servers.headers, patience, token_ids=ids, cache_salt=salt, endpoint=config.endpoint)
+            choices: dict[str, Any] = {"token_ids": ids, "cache_salt": salt, "endpoint": config.endpoint, "without": config.without}
+            client = Client(servers.url, name, clock, servers.headers, patience, **choices)
             self._note(f"warming up arm {arm.name}")
             warm_up(client, "started", self.vocab, self._warm_up_tokens, config.in_flight)
             empty(http, servers.url, servers.lmcache_url)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import httpx
 
@@ -18,6 +20,9 @@ IDLE_S = 5.0
 """vLLM counts a request before its last token leaves; a server that still has requests after this long serves others as well."""
 
 POLL_S = 0.005
+
+LOOKS, AGAIN_S = 3, 0.1
+"""How often the counters are asked for until that has failed for good; and the first pause between, each next one twice as long."""
 
 
 class Quiesce:
@@ -43,21 +48,39 @@ class Quiesce:
         self.kind = kind
         self._http, self._url, self._lmcache_url = http, url, lmcache_url
         self._kept_chunks, self._patience_s = kept_chunks, patience_s
-        self._room = kept_chunks
+        self._room, self._looks = kept_chunks, LOOKS
         self._prefixes, self._chunks = Prefixes(chunk_tokens), set[int]()
         self._is_ours = True
         self._faults: list[str] = []
 
     def read(self) -> Scrape:
         """The counters as they are, those of LMCache among them."""
-        reading = self.kind.scrape(self._http, self._url)
+        return self._again(self._read)
+
+    def _again(self, look: Callable[[], Scrape]) -> Scrape:
+        """What a look gives; one that fails is repeated, unless the one before failed for good."""
+        for number in range(self._looks - 1):
+            try:
+                return look()
+            except RunFailed:
+                time.sleep(AGAIN_S * 2**number)
+        self._looks = 1  # a server that does not answer would be waited for again and again
+        reading = look()
+        self._looks = LOOKS
+        return reading
+
+    def _read(self) -> Scrape:
+        reading = self._scrape()
         if self._lmcache_url is not None:
             reading.counters.update(scrape(self._http, self._lmcache_url, LMCACHE).counters)
         return reading
 
+    def _scrape(self) -> Scrape:
+        return self.kind.scrape(self._http, self._url)
+
     def after(self, *requests: Request) -> Scrape:
         """The counters when everything that these requests left has been counted and stored. Nothing else may be in flight."""
-        if not self._await_idle():
+        if not self._await_idle(partial(self._again, self._scrape)):
             self._is_ours = False  # waiting again would only take the time again
             self._faults.append(f"the server still had requests {IDLE_S:g} s after ours had ended: others use it too")
         if self._lmcache_url is not None or self._room is not None:
@@ -77,8 +100,8 @@ class Quiesce:
         knows how much that is. ``None`` where the server does not answer, which is for whoever asks it next to say.
         """
         try:
-            self._await_idle()
-            return self.read()
+            self._await_idle(self._scrape)
+            return self._read()
         except RunFailed:
             return None
 
@@ -87,11 +110,11 @@ class Quiesce:
         faults, self._faults = self._faults, []
         return faults
 
-    def _await_idle(self) -> bool:
+    def _await_idle(self, look: Callable[[], Scrape]) -> bool:
         """Until the server says that no request runs or waits, or does not say it; whether that came in time. Asks no server of others."""
         deadline = time.monotonic() + IDLE_S
         while self._is_ours and time.monotonic() < deadline:
-            gauges = self.kind.scrape(self._http, self._url).gauges
+            gauges = look().gauges
             if not gauges.get("running", 0) and not gauges.get("waiting", 0):
                 return True
             time.sleep(POLL_S)

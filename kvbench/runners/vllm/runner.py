@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from kvbench.errors import RunFailed
@@ -50,6 +51,7 @@ class VllmRunner(Runner):
         self._described, self._servers = described, servers
         self._passes, self._has_second = 0, has_second
         self._owned = owned or ExitStack()
+        self._was_read, self._unread = False, list[str]()
 
     def describe(self) -> dict[str, Any]:
         """The servers' command lines and environments, secrets masked."""
@@ -70,7 +72,7 @@ class VllmRunner(Runner):
             raise RunFailed(f"given up: {self._await_death() or error}") from None
 
     def _run_pass(self, source: RequestSource, pace: Pace, on_end: Callable[[RequestRecord], None]) -> PassTotals:
-        before = last = self._quiesce.read()
+        before = last = self._look(self._quiesce.read)
         alone = pace == ClosedLoop(1)  # then the client sends no request before this has returned for the one before it
         answered, failed = list[Request](), False
         own_s, pending_s = 0.0, 0.0  # what came before a later request, and what came after the last one so far
@@ -85,7 +87,7 @@ class VllmRunner(Runner):
                 if exchange.error is None:
                     answered.append(request)
                     if alone:
-                        after = self._quiesce.after(request)
+                        after = self._look(partial(self._quiesce.after, request))
                         tokens, last = self._by_counters(last, after, request, exchange), after
                 elif alone and exchange.sent_s is not None:
                     reading = self._quiesce.after_failure()
@@ -102,7 +104,7 @@ class VllmRunner(Runner):
         load = self._client.run(source, pace, ended, *([] if self._servers is None else [self._servers.why_dead]))
         if load.gave_up is not None:
             raise RunFailed(load.gave_up)
-        after = last if alone else self._quiesce.after(*answered)
+        after = last if alone else self._look(partial(self._quiesce.after, *answered))
         return self._totals(before, after, load.lags_s, failed, (None if pauses else own_s) if alone else 0.0)
 
     def close(self) -> None:
@@ -141,6 +143,18 @@ class VllmRunner(Runner):
             output_digest=None if exchange.token_ids is None else digest(exchange.token_ids),
         )
 
+    def _look(self, at: Callable[[], Scrape]) -> Scrape | None:
+        """The counters; ``None`` where they cannot be read, which is noted. ``RunFailed``: they never could, or the server is dead."""
+        try:
+            reading = at()
+        except RunFailed as error:
+            if not self._was_read or (self._servers is not None and self._servers.why_dead() is not None):
+                raise
+            self._unread.append(str(error))
+            return None
+        self._was_read = True
+        return reading
+
     def _await_death(self) -> str | None:
         """Why the server is dead; one that has just stopped to answer is given a moment to end, and to say it in its log."""
         if self._servers is None:
@@ -160,17 +174,23 @@ class VllmRunner(Runner):
         trouble = self._servers.tier_trouble() if silent and self._servers is not None else None
         return self._quiesce.take_faults() + ([] if trouble is None else [f"the tier gave nothing, and a server's log says: {trouble}"])
 
-    def _by_counters(self, before: Scrape, after: Scrape, request: Request, exchange: Exchange) -> TokensByTier | None:
+    def _by_counters(self, before: Scrape | None, after: Scrape | None, request: Request, exchange: Exchange) -> TokensByTier | None:
         """What one request alone made the counters grow by; ``None`` where something else did too, they do not say, or are contradicted."""
+        if before is None or after is None:
+            return None
         grown, kind = difference(before.counters, after.counters), self._quiesce.kind
         tokens = kind.tokens_by_tier(grown, self._has_tier)
         if not kind.was_alone(grown, len(request.prompt)) or tokens is None or kind.contradiction(tokens, grown) is not None:
             return None
         return tokens if exchange.cached_tokens in (None, tokens.device + tokens.host) else None
 
-    def _totals(self, before: Scrape, after: Scrape, lags_s: Sequence[float], failed: bool, own_s: float | None) -> PassTotals:
+    def _totals(
+        self, before: Scrape | None, after: Scrape | None, lags_s: Sequence[float], failed: bool, own_s: float | None
+    ) -> PassTotals:
         """What the pass made the counters grow by. One that ``failed`` in part may have counts of half a request, which is no fault."""
-        grown, kind = difference(before.counters, after.counters), self._quiesce.kind
+        after = None if before is None else after  # readers take a counter that was not there before for 0
+        grown = {} if before is None or after is None else difference(before.counters, after.counters)
+        kind, (unread, self._unread) = self._quiesce.kind, (self._unread, [])
         tokens, host = kind.tokens_by_tier(grown, self._has_tier), grown.get("external_hits")
         wrong = None if tokens is None else kind.contradiction(tokens, grown)
         known = tokens if wrong is None else None
@@ -187,9 +207,12 @@ class VllmRunner(Runner):
             client_lags_ms=[round(lag * 1e3, 2) for lag in lags_s if lag >= NOTICEABLE_LAG_S],
             faults=[*self._faults(host), *([] if wrong is None or failed else [wrong])],
             quiesce_s=own_s,
+            counters_unread=unread,
         )
 
 
-def _with_start(reading: Scrape) -> dict[str, int]:
-    """The counters, and when the server's process started: one that changes is another server."""
+def _with_start(reading: Scrape | None) -> dict[str, int]:
+    """The counters, and when the server's process started: one that changes is another server. Empty where they were not read."""
+    if reading is None:
+        return {}
     return reading.counters | ({} if reading.started is None else {"server_started_ms": int(reading.started * 1e3)})

@@ -1,7 +1,7 @@
 """Stands where vLLM's interpreter stands, and serves with kvbench's own fake server: the pool it is told, and a script of the environment.
 
 ``FAKE_SCRIPT`` holds arguments for ``python -m kvbench.testing.fake_server``, separated by spaces. ``FAKE_ARRIVALS`` names a file that gets
-the id of every request as it arrives, a line each.
+the id of every request as it arrives, a line each. ``FAKE_LMCACHE`` is the version of LMCache that is said to be there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-HAS = {"vllm": "0.32.0", "lmcache": None, "torch": "2.13.0", "device": "cpu", "devices": 0, "accelerator": None}
+HAS = {"vllm": "0.32.0", "lmcache": os.environ.get("FAKE_LMCACHE"), "torch": "2.13.0", "device": "cpu", "devices": 0, "accelerator": None}
 
 
 def serve(arguments: list[str]) -> int:

@@ -79,6 +79,41 @@ def test_reading_counters_and_awaiting_stores_is_no_part_of_the_pass(
         assert line["quiesce_s"] > 0.3  # between four requests
 
 
+def test_a_pass_time_that_holds_such_waits_is_unknown() -> None:
+    folders = Path(__file__).parents[2] / "data" / "folders"  # written before quiesce_s was
+    assert {line["wall_s"] for line in read_run(folders / "vllm").passes} == {None}
+    assert None not in {line["wall_s"] for line in read_run(folders / "vllm-concurrency").passes}
+
+
+def test_what_gateways_send_beside_chunks_is_skipped(tmp_path: Path, capsys: Captured) -> None:
+    assert attach(tmp_path / "run", {"none": replace(POOL, keepalives=True, usage_choices=False)}) == 0
+    run = read_run(tmp_path / "run")
+    assert {(line["output_tokens"], line["attribution"]) for line in run.requests} == {(4, "counters")}
+
+
+def test_fields_that_a_gateway_refuses_are_left_out_and_what_is_unknown_is_said(tmp_path: Path, capsys: Captured) -> None:
+    strict = replace(POOL, refuses="continuous_usage_stats,ignore_eos,cache_salt", stops_after=3)
+    assert attach(tmp_path / "run", {"none": strict}) == 1
+    assert "unknown field continuous_usage_stats" in error_of(capsys)
+    assert attach(tmp_path / "left-out", {"none": strict}, ["--without", "continuous_usage_stats,ignore_eos,cache_salt"]) == 0
+    assert {line["output_tokens"] for line in read_run(tmp_path / "left-out").requests} == {3}
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--without ignore_eos: answers may be shorter than --output-tokens" in said
+    assert "--without cache_salt: what an earlier run left of the same prompts may be found again" in said
+    assert "--without continuous_usage_stats: tokens in a chunk are known only where each holds one" in said
+
+
+@pytest.mark.parametrize(("faults", "lost"), [(1, 0), (2, 0), (3, 2)])
+@pytest.mark.parametrize("place", [7, 9], ids=["within a pass", "at its end"])
+def test_a_look_at_the_counters_that_fails_costs_tokens_at_most(
+    tmp_path: Path, capsys: Captured, faults: int, lost: int, place: int
+) -> None:
+    script = replace(POOL, metrics_faults=faults, metrics_fault_from=place)  # the first request is the warm-up
+    assert attach(tmp_path / "run", {"none": script}) == 0
+    assert [line["attribution"] for line in read_run(tmp_path / "run").requests].count("usage") <= lost
+    assert ("1 look at the server's counters failed" in " ".join(capsys.readouterr().out.split())) == bool(lost)
+
+
 def test_a_tier_is_told_from_the_pool_by_the_counters(tmp_path: Path, capsys: Captured) -> None:
     assert attach(tmp_path / "run", {"none": POOL, "cpu": TIER}) == 0
     run = read_run(tmp_path / "run")

@@ -122,6 +122,29 @@ def test_a_prefix_cache_that_is_turned_off_is_no_fault_and_named(tmp_path: Path,
     assert {line["cached_tokens_device"] for line in read_run(tmp_path / "run").requests} == {0}
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--tier", "none,native"], 1, "--tier native: vLLM's own offloading to host memory needs a GPU"),
+        (["--tier", "none,redis"], 2, "--tier redis needs the address of a Redis server"),
+        (["--tier", "none,redis", "--redis", "redis://127.0.0.1:1"], 1, "--redis 127.0.0.1:1: nobody listens there"),
+        (["--tier", "none,disk"], 2, "--tier disk needs a folder for its files"),
+        (["--tier", "none,disk", "--disk", "model/config.json/files"], 2, "files: cannot be written"),
+    ],
+)
+def test_every_arm_is_checked_before_the_first_server_starts(
+    tmp_path: Path, arguments: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, message: str
+) -> None:
+    monkeypatch.setenv("FAKE_LMCACHE", "0.5.6")
+    monkeypatch.chdir(tmp_path)
+    place = arguments.index("--tier")
+    words = [*arguments[:place], *arguments[place + 2 :], "--env", f"FAKE_ARRIVALS={tmp_path / 'arrivals'}"]
+    assert main([*words, *options]) == code
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "arrivals").exists()
+
+
 def test_each_repeat_has_a_fresh_server(tmp_path: Path, arguments: list[str], capsys: Captured) -> None:
     assert main([*arguments, "--repeats", "2"]) == 0
     run = read_run(tmp_path / "run")

@@ -58,8 +58,8 @@ def read_chunk(data: bytes) -> Event:
     """Read the data of an event; ``ValueError`` where it is not JSON, or not a chunk of a completion."""
     chunk = _decoder.decode(data)
     failure = chunk.failure
-    if chunk.choices is None and failure is None:
-        raise ValueError("it has neither choices nor an error")
+    if chunk.choices is None and chunk.usage is None and failure is None:
+        raise ValueError("it has neither choices nor usage nor an error")
     if not chunk.choices:
         return Event(usage=chunk.usage, failure=failure)
     choice = chunk.choices[0]

@@ -74,7 +74,7 @@ def cyclic(shape: str, device: str) -> dict[str, Any]:
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of one large square product: the ceiling that prefill is held against."""
+    """FLOP/s of one large square product: the ceiling that prefill is compared with."""
     size = 8192 if device.type == "cuda" else 2048
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / timed(device, lambda: left @ right)

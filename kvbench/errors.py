@@ -1,7 +1,7 @@
 """Every error a user can meet. Each is one line: what, why, and what to try.
 
 KvbenchError
-├── UsageError        2    wrong use, or things that cannot be compared
+├── UsageError        2    usage error, or things that cannot be compared
 ├── RunFailed         1    it could not be done
 │   └── OutOfMemory   1    the machine or the device has too little memory
 ├── ThresholdFailed   3    a threshold or a comparison failed

@@ -17,7 +17,7 @@ _RULES = (
     (re.compile(r"\A.+(?:\n.* \| .*)*"), BOLD),  # what was measured
     (re.compile(r"(?<=\n\n).+(?=\n(?:arm|pass) )"), BOLD),  # the heading of a table
     (re.compile(r"(?<=\n\n)This run does not show:|None of these runs shows:"), BOLD),
-    (re.compile(r"^(?:Measured, and not to be trusted|Invalid measurement).*", re.MULTILINE), RED),
+    (re.compile(r"^Invalid measurement.*", re.MULTILINE), RED),
     (re.compile(r"^note:", re.MULTILINE), YELLOW),
     *((re.compile(rf"(?<= ){mark} +\(?[a-z][a-z ()]*$", re.MULTILINE), code) for mark, code in _VERDICTS.items()),  # of compare
     (re.compile(r"(?<=  )yes(?=  )"), GREEN),  # of doctor

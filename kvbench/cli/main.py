@@ -104,7 +104,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
     """What to say of an error, and the exit code."""
     if isinstance(error, KvbenchError):
         return str(error), error.exit_code
-    if isinstance(error, typer.TyperException):  # wrong use, found by the parser
+    if isinstance(error, typer.TyperException):  # usage error, found by the parser
         message = error.format_message().replace("Value error, ", "")  # pydantic's words, by which typer checks choices
         context = getattr(error, "ctx", None)
         return f"{message} (see `{'kvbench' if context is None else context.command_path} --help`)", error.exit_code

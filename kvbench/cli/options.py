@@ -25,7 +25,7 @@ PANELS = (
 
 
 def with_options(function: Callable[..., None], fields: Mapping[str, FieldInfo]) -> Callable[..., None]:
-    """Give ``function(..., **given)`` an argument or option for each of these fields of a configuration, in place of ``given``.
+    """Give ``function(..., **given)`` an argument or option for each of these fields of a configuration, instead of ``given``.
 
     ``given`` then has what the user gave, by field name.
     """

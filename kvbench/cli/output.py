@@ -17,7 +17,7 @@ from kvbench.errors import RunFailed, UsageError
 def write(
     text: str, file: Path | None = None, read: Iterable[Path] = (), instead: str = "-o FILE writes a file", report: bool = False
 ) -> None:
-    """Write the result to a file, in place of what it held, or to stdout.
+    """Write the result to a file, instead of what it held, or to stdout.
 
     A reader of stdout that stops (``| head``) is no error; a character that cannot be shown there becomes ``?``.
 

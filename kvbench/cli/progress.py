@@ -82,7 +82,7 @@ class ProgressBar(Watcher):
         self._pass = PassSoFar()
 
     def note(self, text: str) -> None:
-        """Show the text in place of arm and pass."""
+        """Show the text instead of arm and pass."""
         self._draw(description=one_line(text.partition(LOG_IS)[0]), figures="")
 
     def started(self, requests: int) -> None:

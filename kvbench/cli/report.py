@@ -47,7 +47,7 @@ def report(
     csv: Annotated[
         list[Path] | None,
         option("Your own log", "--csv", metavar="FILE",
-               help=f"A log in place of a run folder: CSV, JSON lines, {tools_in_words()}. "
+               help=f"A log instead of a run folder: CSV, JSON lines, {tools_in_words()}. "
                "Repeatable: arms side by side, named by their files. [default: none]"),
     ] = None,
     map: Annotated[

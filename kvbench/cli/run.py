@@ -82,7 +82,7 @@ def run(
     The default reads ten documents three times (first, again in order, in reverse), with and without a cpu tier. Their KV is 2.3
     times what the device pool holds, so what reading again costs shows what the tier is worth.
 
-    Exit codes: 0 done, 1 could not be done, 2 wrong use, 4 invalid measurement, 130 interrupted.
+    Exit codes: 0 done, 1 could not be done, 2 usage error, 4 invalid measurement, 130 interrupted.
     """
     command: list[str] = ctx.obj["command"]
     output.require_writable(file)
@@ -98,7 +98,7 @@ def run(
     config = load_config(config_file, given)
     with terminable():
         finished = _measure(config, out, quiet, command)
-    # Late, so that help and wrong use do not wait for pandas.
+    # Late, so that help and usage errors do not wait for pandas.
     from kvbench.reports.formats import terminal
     from kvbench.reports.formats.json import to_json
     from kvbench.runs.run_folder import read_run
@@ -147,7 +147,7 @@ def _run_sweep(planned: Planned, out: Path | None, ray: str | None, quiet: bool,
 
 def _measure(config: RunConfig, out: Path | None, quiet: bool, command: list[str]) -> Finished:
     """One run, also as a point of a sweep, here or on another machine."""
-    # Late, so that help and wrong use do not wait for the engine and for rich.
+    # Late, so that help and usage errors do not wait for the engine and for rich.
     from kvbench.cli import progress
     from kvbench.session import session
 
@@ -159,7 +159,7 @@ def _show_sweep(parent: Path, per_document: bool, as_json: bool, file: Path | No
 
     Raises:
         RunFailed: a point could not be done.
-        Untrusted: one is not to be trusted.
+        Untrusted: one is invalid.
     """
     from kvbench.reports.formats import json, terminal
     from kvbench.reports.formats.format import RunsReport

@@ -30,7 +30,7 @@ def serve(file: OutputFile = None, **given: Any) -> None:
     Prints their addresses, and the exact command lines and environment to copy into a deployment. Ctrl-C stops them (SIGTERM too), and
     nothing survives this command.
 
-    Exit codes: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start or ended, 2 wrong use.
+    Exit codes: 0 stopped by Ctrl-C or SIGTERM, 1 a server did not start or ended, 2 usage error.
     """
     from kvbench.runners.base import LOG_IS
     from kvbench.runners.vllm.arm_servers import ArmServers

@@ -24,7 +24,7 @@ MIN_EFFECT = 0.05
 """A change that is smaller than this share is nobody's concern, and on most machines cannot be told from another day."""
 
 STATUS = "status"
-"""What ``allow`` names to compare runs that are not to be trusted."""
+"""What ``allow`` names to compare invalid runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,14 +72,14 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _options_apply(self, info: ValidationInfo) -> Self:
-        """An option that does not apply is wrong use: ignored, it would be believed. The context names those that nobody asked for."""
+        """An option that does not apply is a usage error: ignored, it would be believed. The context names those that nobody asked for."""
         reasons = self.not_applicable()
         for name in sorted((self.model_fields_set & set(reasons)) - set(info.context or ())):
             raise ValueError(f"{flag(name)} does not apply: {reasons[name]}")
         return self
 
     def not_applicable(self) -> dict[str, str]:
-        """Fields that mean nothing here, with the reason; giving one is wrong use, and the manifest leaves them out."""
+        """Fields that mean nothing here, with the reason; giving one is a usage error, and the manifest leaves them out."""
         return {}
 
     def resolved(self) -> dict[str, Any]:

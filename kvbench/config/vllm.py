@@ -78,7 +78,7 @@ class VllmOptions(StartOptions, HeaderOptions, RunConfig):
         Field((), description="Fields that requests leave out, as a gateway refuses them; what is then unknown is said.")
     )
     url: Annotated[tuple[str, ...], URL] = Field(
-        (), description="A server that runs already, in place of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
+        (), description="A server that runs already, instead of starting one, as none=http://127.0.0.1:8000; one for each arm. Repeatable."
     )
     allow_reset: Annotated[bool, VLLM] = Field(
         False, description="Let the prefix caches of the servers of --url be emptied; what a tier holds stays."

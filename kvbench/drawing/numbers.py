@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvbench.drawing.layout import UNKNOWN
 
 NO_INTERVAL = ", with nothing to tell how much of it is noise (--repeats 3)"
-"""What stands in place of an interval where there was one repeat."""
+"""What stands instead of an interval where there was one repeat."""
 
 
 def milliseconds(value: float | None) -> str:

@@ -32,7 +32,7 @@ def percentiles(
             measure=attrgetter(f"{latency}.{statistic}"),
             over_repeats=geometric_mean, words=("slower", "faster"), cell=decimal, column=None if statistic == "mean" else column + place,
             hidden_unknown=tail, table="tail" if tail else "load", order=order + place, heading=f"{latency.upper()} (ms)", label=statistic,
-            of_machine=True, row=f"{latency}_ms.{statistic}", by_repeat=not tail,
+            of_machine=True, row=f"{latency}_ms.{statistic}", by_repeat=compared is ComparedBy.RATIO,
         )  # fmt: skip
 
     return (

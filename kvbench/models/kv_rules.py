@@ -55,7 +55,7 @@ ALTERNATING = frozenset({"gemma2", "gemma3_text", "cohere2", "olmo3", "exaone4"}
 
 WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
 STATE = ("mamba", "jamba", "zamba", "bamba", "ssm", "rwkv", "xlstm", "recurrent", "linear", "conv", "lightning", "hybrid", "interval")
-"""Parts of the names by which configurations speak of layers that keep a state of fixed size in place of KV."""
+"""Parts of the names by which configurations speak of layers that keep a state of fixed size instead of KV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def rule_for(config: dict[str, Any], model: str, element_bytes: int, longest: in
     if config.get("index_head_dim") is not None:
         raise _refused(model, f"{kind} keeps an index for sparse attention beside its KV, in a layout of the server's own")
     if state := _state_layers(config, kind):
-        raise _refused(model, f"{kind} has layers that keep a state in place of KV ({state}), so its KV is no number of bytes a token")
+        raise _refused(model, f"{kind} has layers that keep a state instead of KV ({state}), so its KV is no number of bytes a token")
     if kind in LATENT:
         return _latent(config, model, element_bytes)
     if kind not in PLAIN:

@@ -38,7 +38,7 @@ class PlanConfig(DocumentOptions, TraceFileOptions, TierSizes, RateOptions, Head
         description="A Hugging Face folder, of which only config.json is read, or a shape: tiny, qwen2.5-0.5b, qwen2.5-1.5b, llama-3.1-8b.",
     )
     bytes_per_token: Annotated[int | None, MODEL_BYTES] = Field(
-        None, ge=1, le=10**9, description="KV of a token, all layers, in place of a model."
+        None, ge=1, le=10**9, description="KV of a token, all layers, instead of a model."
     )
     kv_dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16", "fp8"], MODEL] = Field(
         "auto", description="Elements of the KV; auto: 16 bits, as servers keep it, or fp8 where the checkpoint says so."

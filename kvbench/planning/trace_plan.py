@@ -50,7 +50,7 @@ class Pool:
 class Arm:
     """Prompt tokens of all requests by tier. ``host_tokens`` ``None``: no host tier.
 
-    ``exact``: certain for requests sent one at a time; else it hangs on when a background job evicts.
+    ``exact``: certain for requests sent one at a time; else it depends on when a background job evicts.
     """
 
     name: str

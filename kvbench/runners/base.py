@@ -134,8 +134,8 @@ class ArmSetup:
     """What an arm is: a tier, or what an engine does with its blocks. ``None`` is the run's own size; sizes in tokens.
 
     ``tier`` is what stands beside the pool, and ``host_tokens`` its size (``None``: there is none, or it is unknown). ``swap_tokens``
-    ``None``: who gives way is recomputed. ``allocation`` and ``victim`` are names of policies; ``reserve_tokens`` goes over the first: what
-    is kept for every request. ``device_policy`` and ``host_policy`` are names of eviction policies, ``None``: the runner's own; a server
+    ``None``: who is preempted is recomputed. ``allocation`` and ``victim`` are names of policies; ``reserve_tokens`` overrides the first:
+    what is kept for every request. ``device_policy`` and ``host_policy`` are names of eviction policies, ``None``: the runner's own; a server
     has its own always. ``contiguous``: a request's slots are one run. ``sample_usage``: each step says how slots are used.
     """
 

@@ -276,7 +276,7 @@ class Manifest(TypedDict):
     config: ReportedOptions
     """Every option that applies, by name with underscores; `kvbench run --config manifest.json` reads them."""
     status: Status
-    """How the run ended; invalid: measured, and not to be trusted."""
+    """How the run ended; invalid: its figures cannot be trusted."""
     reasons: list[str]
     """Why it is invalid or was interrupted."""
     seeds: NotRequired[Seeds]

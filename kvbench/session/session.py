@@ -34,7 +34,7 @@ MOST_AUTO_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that came to its end: its folder, and why it is not to be trusted (empty: it is)."""
+    """A run that came to its end: its folder, and why it is invalid (empty: it is)."""
 
     path: Path
     reasons: list[str]

@@ -86,7 +86,7 @@ def _load(info: RunInfo, reading: Reading) -> Iterator[str]:
 
 
 def _preemption(view: ExperimentView) -> Iterator[str]:
-    """Requests that ran together, and none gave way; alone, no request can."""
+    """Requests that ran together, and none was preempted; alone, no request can."""
     preemptions = view.table["preemptions"]
     if view.info.concurrency != 1 and not preemptions.isna().any() and not preemptions.any():
         yield "KV that runs out while answers grow: no request was preempted (a smaller --kv-tokens)"

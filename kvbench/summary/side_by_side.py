@@ -21,7 +21,7 @@ from kvbench.summary.validity import unfinished
 
 FORMAT = "kvbench.summaries/1"
 INVALID, UNSTEADY = "!", "*"
-"""What marks a run that is not to be trusted, and one whose times are unsteady."""
+"""What marks a run that is invalid, and one whose times are unsteady."""
 
 MARKS = {INVALID: "invalid measurement", UNSTEADY: "unsteady times"}
 
@@ -75,7 +75,7 @@ class SideBySide:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why any of the runs is not to be trusted; each says of which it speaks."""
+        """Why any of the runs is invalid; each says of which it speaks."""
         return tuple(f"{self.titled(run)}: {reason}" for run, summary in self.measured for reason in summary.reasons)
 
     @property

@@ -22,7 +22,7 @@ def reasons_of(view: ExperimentView, controls: Controls) -> tuple[str, ...]:
 
 
 def read_judged(path: Path) -> Run:
-    """A run folder, as far as comparisons and checks need its requests. One not to be trusted has the status ``invalid``, with the reasons.
+    """A run folder, as far as comparisons and checks need its requests. An invalid one has the status ``invalid``, with the reasons.
 
     Raises:
         UsageError: as :func:`kvbench.runs.run_folder.read_run`.

@@ -165,8 +165,8 @@ def _foreign_traffic(view: RunView) -> Iterator[str]:
         if before and (finished > 0 or tokens > 0):
             when = "in" if within else "before"
             yield (
-                f"foreign traffic: {when} pass {line['pass']} of arm {line['arm']}, repeat {line['repeat']}, the server counted "
-                f"{max(finished, 0):,} requests and {max(tokens, 0):,} prompt tokens that were not of this run"
+                f"requests from other clients: {when} pass {line['pass']} of arm {line['arm']}, repeat {line['repeat']}, the server "
+                f"counted {max(finished, 0):,} requests and {max(tokens, 0):,} prompt tokens that were not of this run"
             )
             return
 

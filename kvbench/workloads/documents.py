@@ -14,7 +14,7 @@ class Documents(Protocol):
     """Documents by their number."""
 
     names: list[str] | None
-    """File names by document, ``None`` for made documents."""
+    """File names by document, ``None`` for synthetic documents."""
 
     def tokens(self, doc_id: int) -> list[int]:
         """The token ids of one document, the same at every call."""

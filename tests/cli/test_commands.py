@@ -1,4 +1,4 @@
-"""The commands through ``main``, with a made run in place of a measured one; errors are one line and the right code."""
+"""The commands through ``main``, with a made run instead of a measured one; errors are one line and the right code."""
 
 from __future__ import annotations
 

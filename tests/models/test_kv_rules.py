@@ -159,9 +159,9 @@ def test_chunked_layers_count_as_windowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"model_type": "mamba", "num_hidden_layers": 4}, "state in place of KV (mamba)"),
-        ({**LLAMA, "model_type": "jamba", "mamba_d_state": 16}, "state in place of KV (jamba)"),
-        ({**LLAMA, "model_type": "falcon_h1", "mamba_d_ssm": 16}, "state in place of KV (mamba_d_ssm)"),
+        ({"model_type": "mamba", "num_hidden_layers": 4}, "state instead of KV (mamba)"),
+        ({**LLAMA, "model_type": "jamba", "mamba_d_state": 16}, "state instead of KV (jamba)"),
+        ({**LLAMA, "model_type": "falcon_h1", "mamba_d_ssm": 16}, "state instead of KV (mamba_d_ssm)"),
         ({**LLAMA, "model_type": "qwen3_next", "full_attention_interval": 4}, "(full_attention_interval)"),
         ({**LLAMA, "model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"]}, "(linear_attention)"),
         ({**LLAMA, "model_type": "t5", "is_encoder_decoder": True}, "t5 has an encoder"),

@@ -300,7 +300,7 @@ def warm(arm: str, repeat: int, index: int, position: int, doc: int) -> Answer:
 
 @pytest.fixture(scope="module")
 def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep of three points: steady, unsteady, and one with a reason not to be trusted."""
+    """A sweep of three points: steady, unsteady, and one with a reason invalid."""
     parent = tmp_path_factory.mktemp("doubtful") / "sweep"
     points = tuple(Point(docs, f"docs-{docs}", Made(docs=docs, repeats=3).manifest()["config"]) for docs in (8, 9, 10))
     with SweepFolder.opened(parent, Sweep("docs", points, ("kvbench", "run"))) as folder:

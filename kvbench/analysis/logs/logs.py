@@ -20,7 +20,7 @@ from kvbench.runs.records import PassRecord, PassTotals, RequestKey, RequestReco
 from kvbench.runs.run_folder import Run
 
 _PACES = ("max_concurrency", "concurrency", "num_concurrency", "request_rate", "streams", "rate")
-"""Fields of a load in which two logs must agree to be held against each other."""
+"""Fields of a load in which two logs must agree to be compared with each other."""
 
 _TIMES = ("output_tokens", "sent_s", "e2el_s", "itls_s")
 _BLANK = RequestRecord(

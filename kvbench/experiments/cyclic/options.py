@@ -29,7 +29,7 @@ class DocumentOptions(AnswerOptions, CommonOptions):
     )
     doc_tokens: Annotated[int, BASIC_TOKENS] = Field(5011, ge=1, le=10_000_000, description="Length of each document.")
     documents: Annotated[Path | None, BASIC] = Field(
-        None, description="Folder of your own text files, in place of made documents; tokenised by the model's tokenizer."
+        None, description="Folder of your own text files, instead of synthetic documents; tokenised by the model's tokenizer."
     )
     question_tokens: Annotated[int, TOKENS] = Field(14, ge=0, le=1_000_000, description="Question appended to each document.")
     passes: Annotated[tuple[str, ...], BeforeValidator(split_names), BASIC] = Field(
@@ -86,7 +86,7 @@ class CyclicOptions(DocumentOptions, TierOptions):
         if self.simulated:
             return "a prediction has no noise, and measures nothing that could be wrong"
         if self.documents is not None:
-            return "files of --documents may begin alike, and there are no others of their kind; made documents are sure to be new"
+            return "files of --documents may begin alike, and there are no others of their kind; synthetic documents are sure to be new"
         if len(self.tier) == 1:
             return "there is one arm, and nothing to gain over it"
         return "there is no later pass" if len(self.passes) == 1 else None

@@ -34,7 +34,7 @@ class FragmentationOptions(AtOnceOptions):
         (1, 16, 64, 256), min_length=1, description="Block sizes of the paged arms."
     )
     lengths: Annotated[Path | None, FILE] = Field(
-        None, description="Your own lengths in place of drawn ones: a line a request, CSV or JSON, with prompt_tokens and output_tokens."
+        None, description="Your own lengths instead of drawn ones: a line a request, CSV or JSON, with prompt_tokens and output_tokens."
     )
 
     @property

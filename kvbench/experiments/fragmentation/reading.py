@@ -128,10 +128,10 @@ def _gain(base: FragmentationRow, paged: FragmentationRow, noise: KnownNoise | N
     if base.at_once is None or paged.speed is None or paged.tokens_per_s is None or base.tokens_per_s is None:
         return
     if paged.at_once is None:
-        many = f"all {paged.peak_running:,} requests ran at once on {paged.arm} (none waited for room) in place of {base.at_once:.1f}"
+        many = f"all {paged.peak_running:,} requests ran at once on {paged.arm} (none waited for room) instead of {base.at_once:.1f}"
     else:
-        many = f"{paged.at_once:.1f} requests ran at once on {paged.arm} in place of {base.at_once:.1f}, {paged.times:.1f} times as many"
-    speed = f"{paged.tokens_per_s:,.0f} output tokens/s in place of {base.tokens_per_s:,.0f}, {paged.speed:.2f}x"
+        many = f"{paged.at_once:.1f} requests ran at once on {paged.arm} instead of {base.at_once:.1f}, {paged.times:.1f} times as many"
+    speed = f"{paged.tokens_per_s:,.0f} output tokens/s instead of {base.tokens_per_s:,.0f}, {paged.speed:.2f}x"
     yield f"In the same memory, {many}, and gave {speed}{within(paged.speed_interval)}{remark(paged.speed, paged.speed_interval, noise)}."
 
 

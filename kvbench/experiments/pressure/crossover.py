@@ -128,7 +128,7 @@ def read(found: Sequence[CrossoverRow]) -> Iterator[str]:
         yield f"Up to a history of about {_rounded(where[0])} tokens {early} was faster, from there on {late}."
     else:
         yield f"Recomputing and restoring overtake each other more than once (at about {', '.join(map(_rounded, where))} tokens)."
-    yield "The prefix cache is off: all of a history is rebuilt, or restored."
+    yield "The prefix cache is off: all of a history is recomputed, or restored."
     if found[0].link is not None:
         yield f"Copies went over a {found[0].link}."
     elif found[0].device == "cpu":

@@ -16,12 +16,12 @@ AFTER = 4
 """Tokens that the second request is still given when it is back."""
 
 SMALLEST_BUDGET = 3
-"""With 2, each request gets a token a step, and whether the two ever meet hangs on the history being even."""
+"""With 2, each request gets a token a step, and whether the two ever meet depends on the history being even."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwoRequests:
-    """Prompt and output tokens of the first request and of the second, and the blocks of the pool in which the second gives way."""
+    """Prompt and output tokens of the first request and of the second, and the blocks of the pool in which the second is preempted."""
 
     prompts: tuple[int, int]
     outputs: tuple[int, int]
@@ -32,7 +32,7 @@ def arrange(context: int, block_size: int, budget: int) -> TwoRequests:
     """The two requests of a history of ``context`` tokens, with as few answered before it as there can be.
 
     Args:
-        context: tokens with KV when the second request gives way: its prompt, and its output but for the last token.
+        context: tokens with KV when the second request is preempted: its prompt, and its output but for the last token.
         budget: tokens that a step computes at most.
 
     Raises:

@@ -41,12 +41,14 @@ class PressureOptions(SampledOptions):
     swap_gib: Annotated[Annotated[float, Field(gt=0, le=1e6)] | Auto, SWAP] = Field(
         "auto", description="Host memory that preempted requests are swapped to; auto: enough for all of them."
     )
-    victim: Annotated[Literal["newest", "least-computed"], ON_ENGINE] = Field("newest", description="Who gives way when blocks run out.")
+    victim: Annotated[Literal["newest", "least-computed"], ON_ENGINE] = Field(
+        "newest", description="Which request is preempted when blocks run out."
+    )
     context: Annotated[int | None, HISTORY] = Field(
         None,
         ge=16,
         le=10**6,
-        description="In place of --requests and lengths: the history at which the second of two requests is preempted.",
+        description="Instead of --requests and lengths: the history at which the second of two requests is preempted.",
     )
 
     @property

@@ -166,9 +166,9 @@ def _cost(row: PressureRow, base: PressureRow) -> str:
         parts += [f"{row.wasted * 100:.0f} % of its work was done before"] if row.wasted else []
         return f": {', '.join(parts)}"
     if row.peak_running is not None and base.peak_running is not None and row.peak_running < base.peak_running:
-        ttft = f"TTFT p50 {milliseconds(row.ttft_ms.p50)} in place of {milliseconds(base.ttft_ms.p50)}"
-        return f": no request gave way, and at most {row.peak_running:,} ran at once in place of {base.peak_running:,} ({ttft})"
-    return ": no request gave way" if row.preemptions == 0 else ""
+        ttft = f"TTFT p50 {milliseconds(row.ttft_ms.p50)} instead of {milliseconds(base.ttft_ms.p50)}"
+        return f": no request was preempted, and at most {row.peak_running:,} ran at once instead of {base.peak_running:,} ({ttft})"
+    return ": no request was preempted" if row.preemptions == 0 else ""
 
 
 def _cheaper(recompute: PressureRow, swap: PressureRow, view: RunView) -> str:

@@ -39,7 +39,7 @@ def shortage(rows: Sequence[PressureRow], style: Style) -> str:
         counts = [count(row.pool_tokens), count(row.peak_running), count(row.preemptions), count(row.rebuilt_tokens)]
         return [row.arm, *counts, wasted, *swapped, count(row.swap_full), "0" if row.preemptions == 0 else count(longest)]
 
-    header = ["arm", "pool", "at once", "preempted", "rebuilt", "wasted", "MiB out", "in", "full", "longest ms"]
+    header = ["arm", "pool", "at once", "preempted", "recomputed", "wasted", "MiB out", "in", "full", "longest ms"]
     return fitting(header, 1, lambda count: [cells(row, count) for row in rows], style)
 
 

@@ -53,5 +53,5 @@ def _arms(config: PressureOptions, lengths: Sequence[Length], capacity: DeviceCa
         "swap": ArmSetup("swap", swap_tokens=enough),
         "reserve": ArmSetup("reserve", allocation="reserve"),
     }
-    reused = config.context is None  # as in the article on preemption: no reuse, so all of a history is rebuilt, or restored
+    reused = config.context is None  # as in the article on preemption: no reuse, so all of a history is recomputed, or restored
     return [replace(made[name], victim=config.victim, prefix_cache=reused) for name in config.arms]

@@ -131,7 +131,7 @@ def _memory(row: SharingRow, own: int, copies: int) -> str:
 def _copies(row: SharingRow, other: SharingRow) -> str:
     if row.copied_blocks is None or other.copied_blocks is None or not other.copied_blocks:
         return ""
-    return f", and copied {row.copied_blocks:,} in place of {other.copied_blocks:,}"
+    return f", and copied {row.copied_blocks:,} instead of {other.copied_blocks:,}"
 
 
 def _speed(row: SharingRow, noise: KnownNoise | None) -> str:

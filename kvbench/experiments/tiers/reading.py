@@ -81,7 +81,7 @@ class TierReading(Reading):
 
 
 def _alike(info: RunInfo) -> Iterator[str]:
-    """Made documents are alike, and share what was asked for."""
+    """Synthetic documents are alike, and share what was asked for."""
     if info.own_documents or not info.document_tokens or len(info.document_tokens) < 2 or "overlap" not in info.config:
         return
     overlap = float(info.config["overlap"])

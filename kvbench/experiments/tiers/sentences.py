@@ -63,7 +63,7 @@ def _predicted_of_arm(reading: ReadAgain, rows: Sequence[PassRow], arm: str, bas
         yield f"{text}: predicted TTFT p50 {milliseconds(own.ttft_ms.p50)}."
     else:
         p50, of_base = milliseconds(own.ttft_ms.p50), milliseconds(base.ttft_ms.p50)
-        yield f"{text}: predicted TTFT p50 {p50} in place of {of_base}, {times(own.speedup.p50)}."
+        yield f"{text}: predicted TTFT p50 {p50} instead of {of_base}, {times(own.speedup.p50)}."
 
 
 def _found(row: PassRow, arm: str) -> str:

@@ -62,5 +62,5 @@ class TraceOptions(TraceFileOptions, TierOptions):
         if self.keeps_times:
             reasons["concurrency"] = "the trace has its own times"
         else:
-            reasons["speedup"] = f"{flag('concurrency' if self.rate is None else 'rate')} sends in place of the trace's own times"
+            reasons["speedup"] = f"{flag('concurrency' if self.rate is None else 'rate')} sends instead of the trace's own times"
         return reasons

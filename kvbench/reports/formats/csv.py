@@ -37,7 +37,7 @@ def render_several(runs: RunsReport) -> str:
 
 
 def _status(summary: Summary, wanted: bool) -> dict[str, str]:
-    """How the run ended, and why it is not to be trusted."""
+    """How the run ended, and why it is invalid."""
     return {"status": "invalid" if summary.reasons else summary.status, "reasons": "; ".join(summary.reasons)} if wanted else {}
 
 

@@ -36,7 +36,7 @@ class RunReport:
 
 @dataclass(frozen=True)
 class RunsReport:
-    """Several runs side by side. ``full``: each one's whole report is wanted, in place of its table."""
+    """Several runs side by side. ``full``: each one's whole report is wanted, instead of its table."""
 
     side: SideBySide
     full: bool = False

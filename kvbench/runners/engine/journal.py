@@ -67,7 +67,7 @@ class Journal:
             self.note("admit", sequence, device=hit.device_tokens, host=beyond)
 
     def preempted(self, sequence: Sequence) -> None:
-        """A sequence gives way; its stall began with the last token the user saw."""
+        """A sequence is preempted; its stall began with the last token the user saw."""
         sequence.preemptions += 1
         if sequence.token_times and sequence.stall is None:
             sequence.stall = OpenStall(sequence.output_tokens, sequence.token_times[-1])

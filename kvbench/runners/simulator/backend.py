@@ -55,7 +55,7 @@ class SimulatorBackend:
         try:
             return kv_size(self._config.model, self._config.dtype, self._longest).bytes_per_token
         except UsageError as error:
-            raise UsageError(f"{str(error).partition(';')[0]}; give --host-tokens in place of --host-gib") from None
+            raise UsageError(f"{str(error).partition(';')[0]}; give --host-tokens instead of --host-gib") from None
 
     def profile(self, arm: str) -> str | None:
         """The one that is simulated, on every arm."""

@@ -1,7 +1,7 @@
 """The simulator: requests one at a time, and of each how many of its prompt tokens come from which tier.
 
 No model, no clock, no transfers: what a tier holds is all there is. It shares no code with the engine, whose rules it restates, so that
-the two can be held against each other.
+the two can be compared with each other.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class BlockSimulator:
 
     @property
     def exact(self) -> bool:
-        """Whether what was predicted so far is certain, or hangs on the moment at which a background job ran."""
+        """Whether what was predicted so far is certain, or depends on the moment at which a background job ran."""
         return self._tier is None or self._tier.exact
 
     def run(self, request: Footprint) -> TierTokens:

@@ -39,7 +39,8 @@ class AttachedBackend:
     """One running server for each arm. Nothing of them is reset unless it is allowed; a nonce makes everything new to them instead.
 
     It is each request's ``cache_salt``, which vLLM makes part of every key of its cache and of those behind it; and part of the seed of
-    made documents, should a server not know that. vLLM refuses a salt that holds ``/``, ``\\`` or ``@``, or is longer than 128 characters.
+    synthetic documents, should a server not know that. vLLM refuses a salt that holds ``/``, ``\\`` or ``@``, or is longer than 128
+    characters.
     """
 
     def __init__(self, config: VllmOptions, note: Callable[[str], None]) -> None:

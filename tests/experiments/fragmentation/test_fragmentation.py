@@ -135,7 +135,7 @@ def test_the_report_fits_80_columns_and_reads_the_table(default: tuple[Run, Summ
     base, paged = rows["reserve-max"], rows["paged-16"]
     assert f"Reserved to 64 slots a request, {(base.waste or 0) * 100:.1f} % of what was reserved held no token" in told
     assert f"taken in blocks of 16, {(paged.waste or 0) * 100:.1f} %" in told
-    assert f"{paged.at_once:.1f} requests ran at once on paged-16 in place of 2.0, {paged.times:.1f} times as many" in told
+    assert f"{paged.at_once:.1f} requests ran at once on paged-16 instead of 2.0, {paged.times:.1f} times as many" in told
     assert "kindest reservation" in told
     assert "StaticCache" in told
     for word in ("document", "question", "working set", "tier", "prompt was"):

@@ -1,4 +1,4 @@
-"""Made runs of ``pressure``: every figure of a row, what the sentences say, and when a run is not to be trusted."""
+"""Made runs of ``pressure``: every figure of a row, what the sentences say, and when a run is invalid."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ def test_the_sentences_say_what_the_shortage_cost_and_which_recovery_was_cheaper
         "Arm recompute gave 6 output tokens/s, 0.50x [95 % 0.50 to 0.50] of ample's 12: 4 preemptions, the longest stall 200 ms, 25 % of "
         "its work was done before.",
         "Arm swap gave 8 output tokens/s, 0.67x [95 % 0.67 to 0.67] of ample's 12: 2 preemptions, the longest stall 200 ms.",
-        "Arm reserve gave 3 output tokens/s, 0.25x [95 % 0.25 to 0.25] of ample's 12: no request gave way, and at most 2 ran at once in "
-        "place of 4 (TTFT p50 100 ms in place of 100 ms).",
+        "Arm reserve gave 3 output tokens/s, 0.25x [95 % 0.25 to 0.25] of ample's 12: no request was preempted, and at most 2 ran at once "
+        "instead of 4 (TTFT p50 100 ms instead of 100 ms).",
         "Cheaper here: swap (8 output tokens/s by swap, 6 by recompute; the wait for room left out, coming back took 60.0 ms by swap, "
         "50.0 ms by recompute in the median). Device pool and swap space are both RAM here, and a swap is a memory copy.",
     )

@@ -187,7 +187,7 @@ def test_the_sentences_read_the_table(default: tuple[Run, Summary]) -> None:
     mib = 8 * 256 / 2**20
     assert sampling.startswith(
         f"4 samples of each prompt: copy-on-write held 42 blocks at most where copying held 60 ({18 * mib:.2g} MiB, 30 % less; each in 1.4 "
-        "block tables), and copied 9 in place of 27; "
+        "block tables), and copied 9 instead of 27; "
     )
     assert sampling.endswith("x, with nothing to tell how much of it is noise (--repeats 3).")
     assert beam.startswith("3 beams of each prompt: copy-on-write held ")

@@ -1,4 +1,4 @@
-"""The engine with arithmetic in place of the model: real scheduler, cache, tier and transfers, and an exact check in place of attention.
+"""The engine with arithmetic instead of the model: real scheduler, cache, tier and transfers, and an exact check instead of attention.
 
 The KV of token ``j`` is a fingerprint of tokens ``0 .. j``, so a slot that holds anything but its own prefix is noticed at once:
 "attention" reads every slot a sequence says it has and compares. The next token is a function of the last fingerprint, so the right

@@ -147,7 +147,7 @@ class WatchedEngine(Engine):
         self.batches: list[list[int]] = []
         """Of each step, the tokens computed of each sequence."""
         self.forced: dict[engine_sequence.Sequence, list[int]] = {}
-        """Tokens to deliver in place of the sampled ones."""
+        """Tokens to deliver instead of the sampled ones."""
 
     def _compute(self, batch: list[Work]) -> dict[int, int]:
         chosen = super()._compute(batch)

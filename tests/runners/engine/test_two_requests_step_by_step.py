@@ -1,4 +1,4 @@
-"""Two requests outgrow four blocks; one gives way, and goes on where it was: the example of the article on preemption, step by step.
+"""Two requests outgrow four blocks; one is preempted, and goes on where it was: the example of the article on preemption, step by step.
 
 A block holds four tokens. A and B have prompts of 7 tokens; the physical names of blocks are free.
 """

@@ -29,7 +29,7 @@ def run(out: Path, *options: str, tier: str = "none") -> int:
 
 
 def refused(capsys: Captured, out: Path, *options: str, tier: str = "none") -> str:
-    """The one line of a run that is wrong use and leaves nothing; no secret is in it."""
+    """The one line of a run that is a usage error and leaves nothing; no secret is in it."""
     assert run(out, *options, tier=tier) == 2
     err = capsys.readouterr().err
     assert err.startswith("kvbench: error: ")

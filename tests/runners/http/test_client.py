@@ -1,4 +1,4 @@
-"""The timed client against the fake server: exact counts, times held against the truth, every fault named, and a run that always ends."""
+"""The timed client against the fake server: exact counts, times compared with the truth, every fault named, and a run that always ends."""
 
 from __future__ import annotations
 

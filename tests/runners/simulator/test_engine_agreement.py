@@ -33,7 +33,7 @@ class Workload(NamedTuple):
 
 
 def measured(workload: Workload, **policies: Any) -> Hits:
-    """Tokens by tier as the engine, with arithmetic in place of a model, reports them; its invariants are checked after each step."""
+    """Tokens by tier as the engine, with arithmetic instead of a model, reports them; its invariants are checked after each step."""
     engine = FakeEngine(workload.blocks, workload.block, workload.budget, workload.host, workload.chunk, ALPHABET, **policies)
     hits = []
     for sequence in engine.run(workload.requests):

@@ -276,7 +276,7 @@ def test_gibibytes_need_a_rule_for_the_models_kv_and_tokens_do_not(simulate: Sim
     model = write_files(tmp_path / "strange", {"config.json": json.dumps(config)})
     given = {**SMALL, "model": str(model)}
     assert simulate(**given, host_tokens=4096).manifest["model"] == {"name": str(model), "vocab": 500, "bytes_per_token": None}
-    with pytest.raises(UsageError, match="give --host-tokens in place of --host-gib"):
+    with pytest.raises(UsageError, match="give --host-tokens instead of --host-gib"):
         simulate(**given, host_gib=1)
     assert simulate(**SMALL, host_gib=0.001).manifest["capacity"]["host_tokens"]["cpu"] == int(0.001 * 2**30) // 4096
     assert simulate(**SMALL, host_gib=0.001, dtype="float32").manifest["capacity"]["host_tokens"]["cpu"] == int(0.001 * 2**30) // 8192
@@ -304,7 +304,7 @@ def test_the_report_says_that_nothing_was_measured(simulate: Simulate) -> None:
     assert (summary.prediction, summary.first_reads, summary.loads, summary.reasons) == (None, (), (), ())
     assert summary.sentences == (
         "Read again in order, of 50,250 prompt tokens 0 come from the device pool, 48,640 from the cpu tier and 1,610 are computed; "
-        "on none, 50,250 are computed: predicted TTFT p50 25.8 ms in place of 502 ms, 19.5x.",
+        "on none, 50,250 are computed: predicted TTFT p50 25.8 ms instead of 502 ms, 19.5x.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Whole runs against servers that were there before, the fake ones: what they measure, and when they are not to be trusted."""
+"""Whole runs against servers that were there before, the fake ones: what they measure, and when they are invalid."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_reset_that_only_claims_success_ends_the_run(tmp_path: Path, capsys: C
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        (replace(POOL, foreign_tokens=50), "foreign traffic: in pass sequential of arm none"),
+        (replace(POOL, foreign_tokens=50), "requests from other clients: in pass sequential of arm none"),
         (replace(POOL, restart_after=6), "the server of arm none was restarted"),
         (replace(POOL, fault="status", fault_every=3), "requests failed (http_status)"),
         (replace(POOL, fault="error", fault_after=2, fault_every=3), "requests failed (server_error)"),
@@ -204,7 +204,7 @@ def test_a_reset_that_only_claims_success_ends_the_run(tmp_path: Path, capsys: C
         (replace(POOL, fault="length", fault_after=2, fault_every=3), "requests failed (wrong_length)"),
         (replace(POOL, fault="end", fault_after=2, fault_every=3), "requests failed (no_done)"),
     ],
-    ids=["foreign traffic", "restart", "status", "error in the stream", "closed", "short", "no DONE"],
+    ids=["requests from other clients", "restart", "status", "error in the stream", "closed", "short", "no DONE"],
 )
 def test_what_is_measured_and_not_to_be_trusted(tmp_path: Path, capsys: Captured, script: Script, reason: str) -> None:
     assert attach(tmp_path / "run", {"none": script}) == 4
@@ -219,7 +219,7 @@ def test_a_request_that_fails_at_the_end_of_a_pass_is_no_foreign_traffic(tmp_pat
     assert attach(tmp_path / "run", {"none": script}) == 4
     error = error_of(capsys)
     assert "2 of 12 requests failed (wrong_length)" in error
-    assert "foreign traffic" not in error
+    assert "requests from other clients" not in error
 
 
 @pytest.mark.parametrize("concurrency", ["1", "2"])

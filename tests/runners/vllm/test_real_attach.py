@@ -409,7 +409,8 @@ def test_requests_of_others_end_a_run_with_exit_code_4(servers: dict[str, Served
         over.set()
         thread.join()
     found = re.search(
-        r"foreign traffic: (?:in|before) pass \w+ of arm none, repeat 0, the server counted (\d+) requests and (\d+) prompt tokens",
+        r"requests from other clients: (?:in|before) pass \w+ of arm none, repeat 0, the server counted (\d+) requests and (\d+) prompt "
+        r"tokens",
         capsys.readouterr().err,
     )
     assert found is not None

@@ -35,7 +35,7 @@ class PackedLinear(nn.Module):
 
 
 class _Product:
-    """One product in place of several of the same input: with a few rows, a call costs as much as a small weight (vLLM does the same)."""
+    """One product instead of several of the same input: with a few rows, a call costs as much as a small weight (vLLM does the same)."""
 
     def __init__(self, layers: list[nn.Linear]) -> None:
         bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])

@@ -1,5 +1,5 @@
 """Allocation policies: for how many tokens a sequence must have room (after the article on paging). Victim policies: which of the running
-sequences gives way when blocks run out.
+sequences is preempted when blocks run out.
 
 An allocation policy may ask for more room than a step needs, never for less, and for no more than ``check_request`` allows. The candidates
 of a victim policy are all that run, whoever asks for room included, but for the oldest (unless it is alone). That the oldest always gets

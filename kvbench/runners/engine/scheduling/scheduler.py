@@ -1,4 +1,4 @@
-"""The scheduler: which tokens the next step computes, and who must give way when blocks run out.
+"""The scheduler: which tokens the next step computes, and who must be preempted when blocks run out.
 
 Continuous batching with chunked prefill under a token budget: running sequences first, oldest first, then the queue in order of arrival.
 Under shortage the victim policy says who is preempted (after the article on preemption), but never the oldest: it always gets on, so every
@@ -6,7 +6,7 @@ request becomes the oldest in turn and ends; one that could not run even alone i
 back when all of its tokens fit the free blocks, before any that arrived later.
 
 A beam that waits for others of its search (:attr:`Sequence.held`) computes nothing and keeps its blocks. If nobody else can run, one
-after the other gives way too, until those that they wait for fit; what was computed of them is kept, so each search gets on.
+after the other is preempted too, until those that they wait for fit; what was computed of them is kept, so each search gets on.
 
 Preemptions of a request are bounded: between two of them another sequence has taken a block, or returned some, and each takes as many
 as it has once for each time it is admitted.
@@ -73,7 +73,7 @@ class Admission:
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step: the sequences that gave way for it, those that were admitted, and the work, in the order it was given out."""
+    """One step: the sequences that were preempted for it, those that were admitted, and the work, in the order it was given out."""
 
     budget: int
     """Tokens that may still be given out."""
@@ -87,7 +87,7 @@ class StepPlan:
         self.budget -= count
 
     def take_back(self, sequence: Sequence) -> None:
-        """A sequence gives way: what it was given, another may have."""
+        """A sequence is preempted: what it was given, another may have."""
         self.preempted.append(sequence)
         self.budget += sum(work.count for work in self.work if work.sequence is sequence)
         self.work = [work for work in self.work if work.sequence is not sequence]
@@ -126,7 +126,7 @@ class Scheduler:
         """Plan the next step; takes the blocks it needs, and preempts where there are too few."""
         plan = StepPlan(self._config.max_batch_tokens)
         self._continue_running(plan)
-        if not plan.preempted:  # whoever just gave way must not come straight back
+        if not plan.preempted:  # whoever was just preempted must not come straight back
             self._admit_waiting(plan)
         if self.running and not plan.work and not plan.preempted and all(sequence.held for sequence in self.running):
             self._give_way(self.running[-1], plan)
@@ -209,7 +209,7 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
         """Give a sequence blocks of its own for all it writes up to ``tokens``, preempting until there are enough.
 
-        ``False`` if it had to give way itself.
+        ``False`` if it had to be preempted itself.
         """
         while self._needed(sequence, tokens) > self.pool.room:
             if self.reclaim():  # a victim's blocks may be held by its transfers: waiting is cheaper than the next victim
@@ -239,7 +239,7 @@ class Scheduler:
         return index if offset and self.pool.references[sequence.block_table[index]] > 1 else None
 
     def _unshare(self, sequence: Sequence, index: int) -> None:
-        """Copy on write: put a copy in place of a shared block, which stays with its other holders."""
+        """Copy on write: put a copy instead of a shared block, which stays with its other holders."""
         source = sequence.block_table[index]
         [target] = self.pool.allocate(1)
         self._copy_block(source, target)

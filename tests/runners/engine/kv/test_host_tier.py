@@ -27,7 +27,7 @@ def test_the_least_recently_used_chunk_goes_first() -> None:
     tier = HostTier(2, 4)
     assert (tier.put(b"a"), tier.put(b"b")) == (0, 1)
     tier.touch(b"a")
-    assert tier.put(b"c") == 1  # in place of b
+    assert tier.put(b"c") == 1  # instead of b
     assert (tier.find(b"a"), tier.find(b"b"), tier.find(b"c"), len(tier), tier.evicted) == (0, None, 1, 2, 1)
 
 

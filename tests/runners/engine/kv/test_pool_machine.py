@@ -26,7 +26,7 @@ FAST = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCh
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Requests come, are computed, give way and end, while copies are under way and others use the free blocks."""
+    """Requests come, are computed, are preempted and end, while copies are under way and others use the free blocks."""
 
     @initialize(
         block_size=st.sampled_from([1, 2, 3]),

@@ -140,7 +140,7 @@ def test_a_preemption_of_any_beam_at_any_step_changes_nothing(model: Model, refe
     assert preempted > 3 * (step - 4)
 
 
-# Arithmetic in place of the model, from here on.
+# Arithmetic instead of the model, from here on.
 
 ALPHABET = 8
 

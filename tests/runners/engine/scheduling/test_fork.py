@@ -56,7 +56,7 @@ def test_a_copy_that_finds_no_block_makes_someone_give_way_first() -> None:
     first, second = engine.submit_samples("r", tokens(0, 7), 3, SAMPLINGS[:2])
     engine.step()
     assert engine.pool.free_blocks == 0
-    engine.step()  # the second gives way, so the first has the block to itself and needs no copy
+    engine.step()  # the second is preempted, so the first has the block to itself and needs no copy
     assert (other.preemptions, first.preemptions, second.preemptions) == (0, 0, 1)
     assert (first.computed, engine.counters.copied_blocks) == (8, 0)
     while engine.is_busy:

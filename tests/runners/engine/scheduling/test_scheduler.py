@@ -1,4 +1,4 @@
-"""The scheduler's rules: what is freed and when, who gives way, and that everything ends."""
+"""The scheduler's rules: what is freed and when, who is preempted, and that everything ends."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def slow_transfer(store: KVStore) -> DelayedTransfer:
 
 
 def test_the_oldest_is_not_preempted_for_blocks_that_only_a_copy_holds() -> None:
-    # Regression: a victim's blocks stayed with its stores, so everyone gave way, nothing ran, and nobody waited for the copies.
+    # Regression: a victim's blocks stayed with its stores, so everyone was preempted, nothing ran, and nobody waited for the copies.
     engine = FakeEngine(4, host=64, chunk=4, transfer=slow_transfer)
     a, _ = engine.run([(tokens(0, 5), 11), (tokens(100, 8), 2)], concurrency=2, max_steps=60)
     assert a.preemptions == 0

@@ -135,8 +135,8 @@ class ArmSetup:
 
     ``tier`` is what stands beside the pool, and ``host_tokens`` its size (``None``: there is none, or it is unknown). ``swap_tokens``
     ``None``: who is preempted is recomputed. ``allocation`` and ``victim`` are names of policies; ``reserve_tokens`` overrides the first:
-    what is kept for every request. ``device_policy`` and ``host_policy`` are names of eviction policies, ``None``: the runner's own; a server
-    has its own always. ``contiguous``: a request's slots are one run. ``sample_usage``: each step says how slots are used.
+    what is kept for every request. ``device_policy`` and ``host_policy`` are names of eviction policies, ``None``: the runner's own;
+    a server has its own always. ``contiguous``: a request's slots are one run. ``sample_usage``: each step says how slots are used.
     """
 
     name: str

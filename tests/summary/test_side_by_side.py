@@ -380,13 +380,13 @@ def test_what_a_sweep_prints_at_its_end_has_notes_and_marks(tmp_path: Path, caps
 
 
 def test_the_curve_marks_points_that_are_in_doubt(doubtful: Path, three: list[Path]) -> None:
-    (plot,) = curve(side_by_side([doubtful]))
+    plot = curve(side_by_side([doubtful]))[0]
     for words in ("unsteady times", "invalid measurement"):
         assert f">{words}</text>" in plot.element
         assert f" ({words})" in plot.description
     assert " at 9 (unsteady times), " in plot.description
     assert " at 8, " in plot.description
-    (steady,) = curve(side_by_side(three))
+    steady = curve(side_by_side(three))[0]
     assert "unsteady" not in steady.element
     assert "invalid" not in steady.element
 

@@ -95,7 +95,7 @@ class Made:
                         before, start, failed, records = dict(counters), clock, 0, []
                         for position, doc in enumerate(reversed(range(self.docs)) if name == "reverse" else range(self.docs)):
                             if written == self.stop_after:
-                                folder.finish(status, reasons)
+                                folder.finish("interrupted" if status == "complete" else status, reasons)
                                 return read_run(path)
                             key = RequestKey(arm, repeat, name, index, position, f"{arm}-r{repeat}-p{index}-{position}", doc)
                             record = self.edit(make_record(key, script(arm, repeat, index, position, doc), clock, self.document))

@@ -105,7 +105,7 @@ def test_requests_that_overlap_tell_no_rates(tmp_path: Path) -> None:
     """Each ends a millisecond after the next was sent."""
 
     def edit(record: RequestRecord) -> RequestRecord:
-        return replace(record, sent_s=record.scheduled_s - 0.001)
+        return replace(record, sent_s=max(record.scheduled_s - 0.001, 0.0))
 
     summary = summarise(run_of(tmp_path, edit=edit, exact=False))
     assert summary.rates is None

@@ -340,10 +340,9 @@ def test_judging_a_folder_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_a_truncated_last_line_and_one_request_are_no_obstacle(tmp_path: Path) -> None:
-    one = Made(docs=1, repeats=3)
-    base = one.write(tmp_path / "base", cyclic)
-    path = one.write(tmp_path / "new", cyclic).path / "requests.jsonl"
-    path.write_bytes(path.read_bytes()[:-20])
+    base = Made(docs=1, repeats=3).write(tmp_path / "base", cyclic)
+    path = Made(docs=1, repeats=3, stop_after=17).write(tmp_path / "new", cyclic).path / "requests.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"arm":')
     assert compare(reduce(base), read_side(tmp_path / "new")).regressions == ()
 
 

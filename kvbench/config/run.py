@@ -7,7 +7,7 @@ The configuration of a run is one object of one class: the options of its experi
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,7 +20,9 @@ BASIC, BASIC_TIMES = replace(RUN, basic=True), replace(TIMES, basic=True)
 
 
 class RunConfig(CommonOptions):
-    """One run."""
+    """One run. ``auto_repeats``: the repeats of ``auto``, if they take less than two minutes."""
+
+    auto_repeats: ClassVar[int] = 1
 
     experiment: Annotated[str, BASIC] = Field("cyclic", description="Experiment to run.")
     runner: Annotated[str, BASIC] = Field("engine", description="Who runs the requests: engine, vllm; simulator predicts them.")
@@ -61,11 +63,6 @@ class RunConfig(CommonOptions):
     def arms(self) -> tuple[str, ...]:
         """Names of the arms, the baseline first."""
         raise NotImplementedError
-
-    @property
-    def auto_repeats(self) -> int:
-        """Repeats of ``auto``, if they take less than two minutes."""
-        return 1
 
     @property
     def planned_repeats(self) -> int:

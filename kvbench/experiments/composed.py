@@ -95,5 +95,5 @@ def _chosen(option: str, there_are: Collection[str], source: str, values: Mappin
 
 def _defaults_in(values: Mapping[str, Any]) -> set[str]:
     """Names of a manifest's values that are the defaults: a manifest holds every option that applied, asked for or not."""
-    fields = all_fields()
-    return {name for name, value in values.items() if name in fields and to_jsonable_python(fields[name].default) == value}
+    defaults = {name: to_jsonable_python(field.default) for name, field in all_fields().items()} | {"repeats": RunConfig.auto_repeats}
+    return {name for name, value in values.items() if name in defaults and defaults[name] == value}

@@ -109,7 +109,7 @@ def predicted(record: Any) -> Any:
         device, host = answer.device or 0, answer.host or 0
         requests.append((device, host, 5025 - device - host))
     sums = [sum(column) for column in zip(*requests, strict=True)]
-    prediction = {"profile": "engine", "exact": True, "device": sums[0], "host": sums[1], "computed": sums[2], "requests": requests}
+    prediction = {"profile": "engine", "exact": True, "device": sums[0], "host": sums[1], "computed": sums[2], "requests": requests, "rates": None}
     return replace(record, prediction=prediction | {"ttft_ms": [4 + tokens * 0.085 for _, _, tokens in requests]})
 
 
@@ -136,7 +136,8 @@ def test_every_section_is_there(run: Run, page: str) -> None:
     text, summary = Reader(page).text, summarise(run)
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert [heading.split(" (")[0] for heading in headings] == [
-        "By pass", "By source", "By repeat", "By document", "Environment", "Run it again", "This run does not show"]  # fmt: skip
+        "By pass", "Load", "Tail latency", "By source", "By repeat", "By document", "Environment", "Run it again", "This run does not show",
+    ]  # fmt: skip
     for words in (
         *summary.notes,
         *summary.limits,
@@ -220,7 +221,7 @@ def test_every_plot_is_named_and_described(page: str) -> None:
     reader = Reader(page)
     ids = {attributes["id"] for _, attributes in reader.seen if "id" in attributes}
     plots = reader.tags("svg")
-    assert len(plots) == 3
+    assert len(plots) == 4
     for attributes in plots:
         assert attributes["role"] == "img"
         assert set(str(attributes["aria-labelledby"]).split()) <= ids
@@ -237,18 +238,18 @@ def test_the_same_run_gives_the_same_bytes(run: Run, page: str) -> None:
 def test_a_plot_of_each_kind_where_there_is_data(tmp_path: Path) -> None:
     made = Made(edit=stalled, edit_pass=predicted)
     plots = draw(made.write(tmp_path / "run", cyclic))
-    assert [plot.name for plot in plots] == ["ttft", "tokens", "sources", "stalls", "timeline-none", "timeline-cpu", "prediction"]
-    assert plots[3].description == "The longest of the 20 that are shown: 89.0 ms (none-r0-p0-9, after token 3)."
+    assert [plot.name for plot in plots] == ["ttft", "tokens", "load", "sources", "stalls", "timeline-none", "timeline-cpu", "prediction"]
+    assert plots[4].description == "The longest of the 20 that are shown: 89.0 ms (none-r0-p0-9, after token 3)."
     assert plots[-1].title == "TTFT, predicted against measured"
     assert re.match(r"none: in the median measured ÷ predicted is 1\.0\d; cpu: ", plots[-1].description)
-    assert len({plot.title for plot in plots}) == 7
+    assert len({plot.title for plot in plots}) == 8
     for plot in plots:
         assert f">{plot.title}</text>" in plot.element  # its own, not its neighbour's
 
 
 def test_unknown_tokens_are_not_drawn_as_zero(tmp_path: Path) -> None:
     plots = draw(Made().write(tmp_path / "run", lambda *_: Answer(5.0, device=None, host=None)))
-    assert [plot.name for plot in plots] == ["ttft", "sources"]
+    assert [plot.name for plot in plots] == ["ttft", "load", "sources"]
 
 
 def test_a_run_in_which_every_request_failed_has_a_page(tmp_path: Path) -> None:
@@ -300,8 +301,8 @@ def test_the_command_writes_the_page_and_the_plots(run: Run, tmp_path: Path, cap
     file, folder = tmp_path / "page.html", tmp_path / "plots"
     assert main(["report", str(run.path), "--format", "html", "-o", str(file), "--plots", str(folder)]) == 0
     assert capsys.readouterr().out == ""
-    assert len(Reader(file.read_text(encoding="utf-8")).tags("svg")) == 3
-    assert sorted(path.name for path in folder.iterdir()) == ["sources.svg", "tokens.svg", "ttft.svg"]
+    assert len(Reader(file.read_text(encoding="utf-8")).tags("svg")) == 4
+    assert sorted(path.name for path in folder.iterdir()) == ["load.svg", "sources.svg", "tokens.svg", "ttft.svg"]
     for path in folder.iterdir():
         root = ElementTree.parse(path).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -406,7 +407,7 @@ def test_a_browser_shows_the_page_and_asks_for_nothing_else(served: tuple[str, l
     assert [line for line in console if "favicon" not in line] == []
     assert set(asked) - {"/favicon.ico"} == {"/page"}
     assert summarise(run).sentences[0] in shown
-    assert shown.count("<svg") == 3
+    assert shown.count("<svg") == 4
 
 
 @needs_browser

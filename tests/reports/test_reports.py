@@ -31,6 +31,24 @@ cpu   sequential  10     441.0  440.7    0.98x     4.5       0       0    50,250
 cpu   repeat      10      20.9   20.9    20.6x     0.3       0  48,640     1,610
 cpu   reverse     10      20.4   14.1    18.1x     0.2  21,504  27,776       970
 
+Load (a second of pass time; TPOT, ITL and E2EL: p50 in ms)
+arm   pass        req/s  out tok/s     tok/s  TPOT  ITL   E2EL
+none  sequential    2.3       18.3   11485.3   1.0  1.0  438.6
+none  repeat        2.3       18.3   11496.6   1.0  1.0  437.7
+none  reverse       3.9       31.3   19683.8   1.0  1.0  375.8
+cpu   sequential    2.2       17.9   11242.0   1.0  1.0  448.0
+cpu   repeat       35.8      286.6  180286.2   1.0  1.0   27.9
+cpu   reverse      47.4      379.1  238475.1   1.0  1.0   27.4
+
+Tail latency (ms; where there are samples enough)
+arm   pass        ITL p90
+none  sequential      1.0
+none  repeat          1.0
+none  reverse         1.0
+cpu   sequential      1.0
+cpu   repeat          1.0
+cpu   reverse         1.0
+
 By source (tokens: median of a request)
 arm   source       n  TTFT p50   mean  device   host  computed
 none  computed    25     431.1  431.3       0      -     5,025
@@ -104,8 +122,8 @@ SHOWN = r"a\|b &lt;b>\*x\*&lt;/b> \_y\_ \`z\` \~s\~ [l]\(u) \\ &amp;lt; next"
 def test_names_are_no_markup_in_markdown(tmp_path: Path) -> None:
     text = markdown.render(summarise(Made(arms={"none": None, NAME: 51200}).write(tmp_path / "run", cyclic), per_document=True))
     rows = [line for line in text.splitlines() if line.startswith(f"| {SHOWN} | ")]
-    assert len(rows) == 3 + 3 + 30
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11, 9, 8}
+    assert len(rows) == 3 + 3 + 3 + 3 + 30  # by pass, load, tail latency, by source, by document
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11, 9, 8, 4}
     assert f"the {SHOWN} tier" in text
     assert f" on {SHOWN}, " in text
     assert "<b>" not in text
@@ -130,7 +148,7 @@ def test_terminal_and_markdown_show_the_same_cells(tmp_path: Path) -> None:
 
     rows = [cells(line) for line in markdown.render(summary).splitlines() if re.match(r"\| ?(none|cpu)", line)]
     assert rows == [cells(line) for line in terminal.render(summary).splitlines() if re.match(r"(none|cpu)  ", line)]
-    assert len(rows) == 6 + 6 + 60
+    assert len(rows) == 6 + 6 + 6 + 6 + 60  # by pass, load, tail latency, by source, by document
 
 
 LONG = ("sequential", "sequential", "sequential", "zipf:1.2345")

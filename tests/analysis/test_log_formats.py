@@ -201,7 +201,7 @@ def test_cached_tokens_are_of_a_tier_only_where_the_log_says_which(tmp_path: Pat
 def test_a_log_where_a_run_is_expected_is_told_where_logs_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = str(INPUTS / "mrqa_none.csv")
     for words, said in (
-        (["compare", log, str(INPUTS / "mrqa_lmcache.csv")], "`kvbench report --csv FILE --csv FILE` shows two side by side"),
+        (["compare", log, str(INPUTS / "mrqa_lmcache.csv")], f"`kvbench report --csv {log} --csv FILE` shows it beside another"),
         (["compare", str(INPUTS / "vllm_append.json"), log], "neither a run folder nor a file of `kvbench baseline`"),
         (["report", log], f"a file, and not a run folder; if it is a log, `kvbench report --csv {log}` shows it"),
         (["report", "--csv", str(tmp_path)], f"if it is a run folder, `kvbench report {tmp_path}` shows it"),

@@ -236,11 +236,11 @@ def test_report_to_a_file_that_cannot_be_written(made: Path, capsys: Captured, t
     assert "cannot be written (No such file or directory)" in fails(capsys, 2, "report", str(made), "-o", str(tmp_path / "no" / "table.md"))
 
 
-@pytest.mark.parametrize("spoil", [lambda text: text[:-40], lambda text: text.rsplit("\n", 20)[0], lambda _: ""])
-def test_report_reads_a_run_that_was_cut_short(made: Path, capsys: Captured, spoil: Callable[[str], str]) -> None:
-    for name in ("requests", "passes"):
+@pytest.mark.parametrize("spoil", [lambda text, _: text[:-40], lambda text, lines: text.rsplit("\n", lines)[0], lambda *_: ""])
+def test_report_reads_a_run_that_was_cut_short(made: Path, capsys: Captured, spoil: Callable[[str, int], str]) -> None:
+    for name, lines in (("requests", 20), ("passes", 3)):  # in the middle of a pass
         file = made / f"{name}.jsonl"
-        file.write_text(spoil(file.read_text()))
+        file.write_text(spoil(file.read_text(), lines))
     manifest = json.loads((made / "manifest.json").read_text())
     (made / "manifest.json").write_text(json.dumps({**manifest, "status": "running"}))
     assert main(["report", str(made)]) == 0
@@ -248,8 +248,11 @@ def test_report_reads_a_run_that_was_cut_short(made: Path, capsys: Captured, spo
 
 
 def test_report_names_a_truncated_line(made: Path, capsys: Captured) -> None:
-    file = made / "requests.jsonl"
+    file, passes, manifest = made / "requests.jsonl", made / "passes.jsonl", made / "manifest.json"
     file.write_text(file.read_text()[:-40])
+    assert "line 60 is truncated and was skipped, in a run that is marked complete" in fails(capsys, 2, "report", str(made))
+    passes.write_text("".join(passes.read_text().splitlines(keepends=True)[:-1]))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "status": "running"}))
     assert main(["report", str(made)]) == 0
     assert "note: requests.jsonl: line 60 is truncated and was skipped" in capsys.readouterr().out
 

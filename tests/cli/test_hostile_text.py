@@ -23,12 +23,14 @@ RUN = ["run", "--runner", "simulator", "--docs", "3", "--doc-tokens", "600", "--
 def run_of_another(folder: Path, name: str) -> Path:
     """A run in whose files this stands for an arm, a pass, the model, the machine, and a reason not to trust it."""
     assert main([*RUN, "--out", str(folder)]) == 0
+    environment = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["environment"]
     for file in folder.glob("*.json*"):
         text = file.read_text(encoding="utf-8")
         for word in ("cpu", "reverse"):
             text = text.replace(f'"{word}"', json.dumps(word + name))
         file.write_text(text, encoding="utf-8")
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["environment"] = environment  # it has a key of the arm's name
     manifest["model"]["name"] = manifest["environment"]["os"] = manifest["kvbench"] = name
     manifest |= {"status": "invalid", "reasons": [name], "command": ["kvbench", name]}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

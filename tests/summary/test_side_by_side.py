@@ -398,7 +398,7 @@ def test_the_page_has_the_curve_the_table_and_each_run(three: list[Path], capsys
     assert main([*words(three), "--format", "html"]) == 0
     page = capsys.readouterr().out
     reader = Reader(page)
-    assert len(reader.tags("svg")) == 1
+    assert len(reader.tags("svg")) == 2
     assert len(reader.rows) == 1 + 18 + 3 * (1 + 6)
     assert [row[:3] for row in reader.rows[1:19:6]] == [[value, "none", "sequential"] for value in ("0", "0.5", "1")]
     assert page.index("<svg") < page.index("<table")
@@ -419,14 +419,15 @@ def test_names_on_the_page_are_shown_as_they_are(tmp_path: Path, capsys: Capture
     assert "costs $5 or $6" in (tmp_path / "plots" / "curve.svg").read_text(encoding="utf-8")
 
 
-def test_plots_of_several_runs_are_the_curve(three: list[Path], tmp_path: Path) -> None:
+def test_plots_of_several_runs_are_the_curve_and_the_load(three: list[Path], tmp_path: Path) -> None:
     assert main([*words(three), "--plots", str(tmp_path / "plots"), "-o", str(tmp_path / "file")]) == 0
-    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["curve.svg"]
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["curve.svg", "load.svg"]
 
 
 def test_the_curve_says_its_figures_in_words(three: list[Path]) -> None:
     side = side_by_side(three)
-    (plot,) = curve(side)
+    plot, load = curve(side)
+    assert load.title == "Output throughput against latency"
     assert plot.title == "TTFT p50, speedup and hits by reuse"
     assert "; cpu, repeat: 431 ms at 0, " in plot.description
     for arm in ("none", "cpu"):
@@ -490,7 +491,7 @@ def test_there_is_no_curve_of_one_run_or_of_unknown_figures(three: list[Path], t
     paths = [tmp_path / name for name in ("a", "b")]
     for path in paths:
         Made().write(path, lambda *_: Answer(5.0, device=None, host=None, error=None))
-    assert [plot.title for plot in curve(side_by_side(paths))] == ["TTFT p50 and speedup by run"]
+    assert [plot.title for plot in curve(side_by_side(paths))] == ["TTFT p50 and speedup by run", "Output throughput against latency"]
 
 
 def test_logs_and_folders_are_not_mixed(three: list[Path], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from kvbench.comparison.verdict import ChangeVerdict
 from kvbench.errors import UsageError
 from kvbench.metrics.metric import ComparedBy, Metric, PassRequests
 from kvbench.metrics.registry import metrics, register, unregister
+from kvbench.runs.records import RequestRecord
 from tests.made import Answer, Made, cyclic
 from tests.metrics import page
 
@@ -139,11 +140,14 @@ def test_an_added_metric_is_compared_and_gated(tmp_path: Path, capsys: Captured)
 
 @pytest.mark.usefixtures("added")
 def test_a_change_that_is_neither_worse_nor_better_is_a_change(tmp_path: Path) -> None:
-    longer = replace(REPEATED, edit=lambda record: replace(record, prompt_tokens=(record.prompt_tokens or 0) + 1))
+    def one_more(record: RequestRecord) -> RequestRecord:
+        return replace(record, prompt_tokens=(record.prompt_tokens or 0) + 1, computed_tokens=(record.computed_tokens or 0) + 1)
+
+    longer = replace(REPEATED, edit=one_more)
     found = compare(REPEATED.write(tmp_path / "base", cyclic), longer.write(tmp_path / "new", cyclic))
     lines = [item for item in found.lines if item.metric.name == "prompt_mean"]
     assert {(item.verdict, item.word) for item in lines} == {(ChangeVerdict.MOVED, "changed")}
-    assert found.regressions == ()
+    assert {item.metric.name for item in found.regressions} == {"computed"}  # the token more is computed: that alone is worse
 
 
 def test_an_added_metric_leaves_nothing_behind(tmp_path: Path, capsys: Captured, request: pytest.FixtureRequest) -> None:

@@ -109,8 +109,8 @@ def predicted(record: Any) -> Any:
         device, host = answer.device or 0, answer.host or 0
         requests.append((device, host, 5025 - device - host))
     sums = [sum(column) for column in zip(*requests, strict=True)]
-    prediction = {"profile": "engine", "exact": True, "device": sums[0], "host": sums[1], "computed": sums[2], "requests": requests, "rates": None}
-    return replace(record, prediction=prediction | {"ttft_ms": [4 + tokens * 0.085 for _, _, tokens in requests]})
+    prediction = {"profile": "engine", "exact": True, "device": sums[0], "host": sums[1], "computed": sums[2], "requests": requests}
+    return replace(record, prediction=prediction | {"rates": None, "ttft_ms": [4 + tokens * 0.085 for _, _, tokens in requests]})
 
 
 # What it shows.

@@ -137,7 +137,9 @@ def test_nothing_to_compare_is_said_as_such(tmp_path: Path) -> None:
 def predicted(record: PassRecord) -> PassRecord:
     """With a prediction that computes everything."""
     tokens = [(0, 0, PROMPT)] * record.requests
-    return replace(record, prediction={"profile": "engine", "exact": False, "requests": tokens, "ttft_ms": [None] * record.requests})
+    sums = {"device": 0, "host": 0, "computed": PROMPT * record.requests}
+    times = {"ttft_ms": [None] * record.requests, "rates": None}
+    return replace(record, prediction={"profile": "engine", **sums, "requests": tokens, "exact": False, **times})
 
 
 def report(run: Run) -> str:

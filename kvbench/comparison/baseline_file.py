@@ -117,8 +117,8 @@ def _read_file(path: Path) -> Baseline:
 
 def baseline_schema() -> dict[str, Any]:
     """The JSON Schema of the file."""
-    schema = schema_of(Baseline, {"Repeat": ("metrics",), "Cell": ("tier", *_LATENCIES)})
+    schema = schema_of(Baseline, {"Repeat": ("metrics",), "Cell": ("tier", "quantiles", *_LATENCIES)})
     properties = {"format": {"const": FORMAT, "type": "string"}, **schema["properties"]}
     del properties["source"], schema["$defs"]["Cell"]["properties"]["tier"]
-    required = ["format", *(name for name in schema["required"] if name != "source")]
+    required = ["format", *(name for name in schema["required"] if name not in ("source", "unsteady"))]
     return document(FORMAT, schema | {"properties": properties, "required": required})

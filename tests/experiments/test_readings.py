@@ -104,7 +104,8 @@ def test_its_rows_have_their_own_key_and_lines(folder: Path, capsys: Captured) -
     assert found["turns"] == [{"arm": "none", "answered": 30}, {"arm": "cpu", "answered": 30}]
     assert (found["pressure"], found["passes"]) == ([], [])
     lines = list(csv.DictReader(StringIO(report(folder, capsys, "--format", "csv"))))
-    assert lines == [{"arm": "none", "answered": "30"}, {"arm": "cpu", "answered": "30"}]
+    marks = {"status": "invalid", "reasons": "30 turns are too many"}
+    assert lines == [{"arm": "none", "answered": "30", **marks}, {"arm": "cpu", "answered": "30", **marks}]
 
 
 def test_it_is_shown_beside_others(folder: Path, capsys: Captured) -> None:

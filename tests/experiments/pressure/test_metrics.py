@@ -88,15 +88,23 @@ def made(folder: Path, arms: Mapping[str, Arm] = DEFAULT, dtype: str = "float32"
     """The summary of a made run."""
     config = {"experiment": "pressure", "runner": "engine", "requests": 4, "prompt_tokens": 8, "output_tokens": 3, "dtype": dtype}
     manifest = {
+        "kvbench": "0.1.0",
+        "created": "2026-11-29T20:49:13+00:00",
+        "command": ["kvbench", "run"],
+        "seeds": {"workload": 0, "weights": 0},
+        "nonce": None,
+        "profile": "engine",
         "config": {**config, "arm": list(arms), "temperature": 0.0},
         "arms": [{"name": name, "command": None} | ({} if arm.pool is None else {"device_tokens": arm.pool}) for name, arm in arms.items()],
-        "model": {"name": "tiny", "dtype": dtype, "bytes_per_token": 1024},
+        "model": {"name": "tiny", "vocab": 2048, "dtype": dtype, "bytes_per_token": 1024},
         "capacity": {"device_tokens": 32, "block_size": 4, "host_tokens": {}, "chunk_tokens": None},
         "workload": {
             "requests_per_pass": 4, "passes": ["pressure"], "prompt_tokens": [8] * 4, "output_tokens": [3] * 4, "working_set_tokens": 40,
         },
         "working_set_ratio": ratio,
-        "environment": {"device": device, "cpu": "made", "cores": 2},
+        "environment": {
+            "device": device, "cpu": "made", "cores": 2, "memory_gib": 8.0, "os": "made", "python": "3", "packages": {}, "commit": None,
+        },
     }  # fmt: skip
     with RunFolder(folder, manifest) as run:
         for name, arm in arms.items():
@@ -229,11 +237,14 @@ def test_a_run_of_before_has_no_digests_and_is_read_all_the_same(tmp_path: Path)
 def test_an_interrupted_run_shows_what_there_is(tmp_path: Path) -> None:
     made(tmp_path / "run")
     (tmp_path / "run" / "passes.jsonl").write_text("")
+    requests, manifest = tmp_path / "run" / "requests.jsonl", tmp_path / "run" / "manifest.json"
+    requests.write_text("".join(requests.read_text().splitlines(keepends=True)[4:8]))  # of recompute, which was being measured
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "status": "interrupted"}))
     summary = summarise(read_run(tmp_path / "run"))
     assert row(summary, "recompute").tokens_per_s is None
     assert summary.sentences == ("The arm ample did not end, so there is nothing to compare the others with.",)
     assert terminal.render(summary)
-    assert to_csv(summary).count("\n") == 5
+    assert to_csv(summary).count("\n") == 2
 
 
 # Reasons not to trust a run, and notes.
@@ -287,6 +298,9 @@ def test_a_request_without_a_record_is_noticed(tmp_path: Path) -> None:
     made(tmp_path / "run")
     file = tmp_path / "run" / "passes.jsonl"
     file.write_text(file.read_text().replace('"requests":4', '"requests":3', 1))
+    requests = tmp_path / "run" / "requests.jsonl"
+    lines = requests.read_text().splitlines(keepends=True)
+    requests.write_text("".join(lines[:3] + lines[4:]))
     assert summarise(read_run(tmp_path / "run")).reasons == ("arm ample, repeat 0: 3 of 4 requests came to an end",)
 
 

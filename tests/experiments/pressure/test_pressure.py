@@ -192,7 +192,7 @@ def test_intervals_come_with_repeats(tmp_path: Path, small_model: Path) -> None:
     assert recompute.share_interval is not None
     assert recompute.share_interval[0] <= (recompute.share or 0) <= recompute.share_interval[1]
     assert (recompute.requests, recompute.compared_outputs, len(run.passes)) == (8, 8, 4)
-    assert "[95 % " in summary.sentences[0]
+    assert "[95 % " in " ".join(summary.sentences)  # the first may say that times were unsteady
 
 
 def _place(line: dict[str, Any]) -> tuple[str, int]:

@@ -27,7 +27,7 @@ TABLE = (
 OPTION = re.compile(r"(?<![\w-])--[a-z](?:[a-z-]*[a-z])?")
 COMMAND = re.compile(r"kvbench (run|plan|serve|doctor|baseline|compare)\b")
 SERVER = re.compile(r"--runner vllm|--url\b|--from-server|kvbench serve|kvbench doctor")
-SHOWING = {"--out", "--per-document", "--json", "--quiet", "--help", "--help-all"}
+SHOWING = {"--out", "--output", "--per-document", "--json", "--quiet", "--color", "--slo", "--help", "--help-all"}
 """Options of `kvbench run` that change what is shown or where it is kept, and nothing of what a server is asked."""
 
 
@@ -144,7 +144,7 @@ def test_every_option_of_a_run_on_vllm_is_listed() -> None:
     settings = [compose(name, "vllm").settings() for name in on_vllm()]
     wanted = {flag(name) for some in settings for name, setting in some.items() if setting.runners is None or "vllm" in setting.runners}
     own = options("run") - {flag(name) for name in all_fields()} - SHOWING
-    assert (wanted | own) - {"EXPERIMENT"} - listed("run") == set()
+    assert (wanted | own) - {"EXPERIMENT"} - SHOWING - listed("run") == set()
 
 
 def on_vllm() -> set[str]:
@@ -153,7 +153,7 @@ def on_vllm() -> set[str]:
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])
 def test_every_option_of_a_command_for_servers_is_listed(command: str) -> None:
-    assert options(command) - {"--help"} - listed(command) == set()
+    assert options(command) - SHOWING - listed(command) == set()
 
 
 def options(command: str) -> set[str]:

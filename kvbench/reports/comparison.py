@@ -103,7 +103,8 @@ def told(comparison: Comparison) -> Iterator[tuple[str, str]]:
         *map(_of_outcome, comparison.failed_rules),
     )
     yield from ((f"{_MARKS[ChangeVerdict.WORSE]} ", said) for said in failed)
-    yield from ((f"{_DOUBT} ", said) for said in comparison.unsaid)
+    unsteady = () if comparison.untrusted else comparison.unsteady
+    yield from ((f"{_DOUBT} ", said) for said in (*unsteady, *comparison.unsaid))
 
 
 def _of_line(line: Line) -> str:

@@ -87,7 +87,7 @@ DEFAULT = {
 def made(folder: Path, arms: Mapping[str, Arm] = DEFAULT, dtype: str = "float32", device: str = "cpu", ratio: float = 2.0) -> Summary:
     """The summary of a made run."""
     config = {"experiment": "pressure", "runner": "engine", "requests": 4, "prompt_tokens": 8, "output_tokens": 3, "dtype": dtype}
-    manifest = {
+    manifest: dict[str, Any] = {
         "kvbench": "0.1.0",
         "created": "2026-11-29T20:49:13+00:00",
         "command": ["kvbench", "run"],

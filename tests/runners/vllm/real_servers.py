@@ -109,11 +109,13 @@ class Served:
         return difference(before, KIND.scrape(client, self.url).counters), answers
 
     def stop(self) -> tuple[int, str, str]:
-        """Press Ctrl-C; its exit code, what it printed since it was ready, and its errors."""
+        """Press Ctrl-C; its exit code, what it printed since it was ready, and its stderr without what it says of its progress."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         rest = self.process.communicate(timeout=60)[0]
-        return self.process.returncode, rest, (self.logs / "stderr").read_text()
+        lines = (self.logs / "stderr").read_text().splitlines(keepends=True)
+        said = (line for line in lines if not line.startswith("kvbench: ") or line.startswith(("kvbench: error", "kvbench: warning")))
+        return self.process.returncode, rest, "".join(said)
 
 
 def cached(answer: Mapping[str, Any]) -> int:

@@ -282,7 +282,7 @@ def test_rates_of_another_model_or_of_half_a_run_are_said_to_be_that(tmp_path: P
 
 def test_a_run_that_never_loaded_does_not_tell_what_a_load_takes(tmp_path: Path) -> None:
     Made(arms={"none": None}).write(tmp_path / "run", linear)
-    with pytest.raises(UsageError, match="tells the time of a load from a host tier; give --restore-rate"):
+    with pytest.raises(UsageError, match="none of its requests loaded from a host tier a known number of tokens; give --restore-rate"):
         plan(calibrate=tmp_path / "run")
     assert plan(calibrate=tmp_path / "run", restore_rate=5.0).rates is not None
 

@@ -94,7 +94,7 @@ def test_a_simulated_run_has_the_tokens_of_the_measured_one(simulate: Simulate, 
 def test_it_needs_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from kvbench.cli.main import main; "
-        f"code = main(['run', '--runner', 'simulator', '--docs', '2', '--out', {str(tmp_path / 'run')!r}]); "
+        f"code = main(['run', '--runner', 'simulator', '--docs', '2', '--quiet', '--out', {str(tmp_path / 'run')!r}]); "
         "print(code, sorted({'torch', 'transformers'} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -189,7 +189,7 @@ def test_a_rate_that_is_given_goes_over_the_fitted_one(simulate: Simulate, tmp_p
 
 def test_a_run_without_a_tier_tells_no_restore_rate(simulate: Simulate, tmp_path: Path) -> None:
     folder = made(tmp_path / "measured", arms={"none": None})
-    with pytest.raises(UsageError, match="tells the time of a load from a host tier; give --restore-rate"):
+    with pytest.raises(UsageError, match="loaded from a host tier a known number of tokens; give --restore-rate"):
         simulate(**SMALL, calibrate=folder)
     assert simulate(**SMALL, calibrate=folder, tier="none").manifest["rates"]["restore"] is None
     assert simulate(**SMALL, calibrate=folder, restore_rate=10**6).manifest["rates"]["restore"] == 10**6
@@ -197,7 +197,7 @@ def test_a_run_without_a_tier_tells_no_restore_rate(simulate: Simulate, tmp_path
 
 def test_a_run_of_hits_alone_tells_no_prefill_rate(simulate: Simulate, tmp_path: Path) -> None:
     Made(arms={"none": None}).write(tmp_path / "measured", lambda *_: Answer(5.0, device=5025))
-    with pytest.raises(UsageError, match="tells the time of computing; give --prefill-rate"):
+    with pytest.raises(UsageError, match="computed a known number of tokens; give --prefill-rate"):
         simulate(**SMALL, calibrate=tmp_path / "measured", tier="none")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kvbench.errors import Untrusted
 from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, PendingTransfers
 from kvbench.runners.engine.kv.transfer import HostCopies, SwapCopy
 from kvbench.runners.engine.model.model import Model
@@ -334,6 +335,14 @@ def under_pressure(model: Model, **options: Any) -> tuple[WatchedEngine, list[Se
     return engine, engine.run([(draw(1, 7), 16), (draw(2, 9), 8)], concurrency=2)
 
 
+def goes_wrong(model: Model, reference: Reference) -> bool:
+    """Whether logits differ, or the engine itself ends the run, as KV that was never written is no number."""
+    try:
+        return difference(reference, *under_pressure(model)) > LOGITS
+    except Untrusted:
+        return True
+
+
 def test_freeing_blocks_before_their_copy_is_complete_is_noticed(
     model: Model, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +354,7 @@ def test_freeing_blocks_before_their_copy_is_complete_is_noticed(
         pending._end(held)
 
     monkeypatch.setattr(PendingTransfers, "hold", hasty)
-    assert difference(reference, *under_pressure(model)) > LOGITS
+    assert goes_wrong(model, reference)
 
 
 def test_one_block_restored_to_a_wrong_place_is_noticed(model: Model, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +371,7 @@ def test_one_block_restored_to_a_wrong_place_is_noticed(model: Model, reference:
 
 def test_a_copy_back_that_nobody_waits_for_is_noticed(model: Model, reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Swap, "ready", lambda swap, sequence: True)
-    assert difference(reference, *under_pressure(model)) > LOGITS
+    assert goes_wrong(model, reference)
 
 
 def test_a_resumed_request_that_samples_its_last_token_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

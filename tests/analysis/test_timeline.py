@@ -24,7 +24,7 @@ from kvbench.runners.base import Clock, ClosedLoop, ListSource, Request
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.runner import EngineRunner
-from kvbench.runners.engine.scheduling.policies import least_computed
+from kvbench.runners.engine.scheduling.preemption import least_computed
 from kvbench.runs.records import RequestKey
 from kvbench.runs.run_folder import read_run
 from kvbench.testing.fake_transfer import DelayedTransfer

@@ -22,7 +22,8 @@ from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.floors import measure_floors
 from kvbench.runners.engine.model.model import Model, count_parameters, load_model
 from kvbench.runners.engine.runner import EngineRunner, memory_errors
-from kvbench.runners.engine.scheduling.policies import ALLOCATIONS, VICTIMS
+from kvbench.runners.engine.scheduling.allocation import ALLOCATIONS
+from kvbench.runners.engine.scheduling.preemption import VICTIMS
 from kvbench.runners.engine.scheduling.refusals import check_request
 from kvbench.workloads.draws import Draws
 

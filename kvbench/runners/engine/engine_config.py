@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvbench.runners.engine.scheduling.policies import Allocation, VictimPolicy, newest, on_demand
+from kvbench.runners.engine.scheduling.allocation import Allocation, on_demand
+from kvbench.runners.engine.scheduling.preemption import VictimPolicy, newest
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from kvbench.runners.engine.kv.transfer import Transfer, make_transfer
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
 from kvbench.runners.engine.scheduling import sequence as engine_sequence
-from kvbench.runners.engine.scheduling.policies import reserve
+from kvbench.runners.engine.scheduling.allocation import reserve
 from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.scheduler import Work
 from kvbench.runners.engine.scheduling.swap import Swap

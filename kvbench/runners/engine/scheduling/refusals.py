@@ -6,7 +6,7 @@ from kvbench.errors import UsageError
 from kvbench.models.units import ceil_div
 from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.model.model import Model
-from kvbench.runners.engine.scheduling.policies import on_demand
+from kvbench.runners.engine.scheduling.allocation import on_demand
 
 
 def check_request(name: str, prompt_tokens: int, max_tokens: int, model: Model, config: EngineConfig, shorter: str = "shorten it") -> None:

@@ -24,7 +24,7 @@ from kvbench.runners.engine.engine_config import EngineConfig
 from kvbench.runners.engine.journal import Journal
 from kvbench.runners.engine.kv.prefix_cache import Hit, PrefixCache
 from kvbench.runners.engine.kv.transfer import Copy
-from kvbench.runners.engine.scheduling.policies import reserve_each
+from kvbench.runners.engine.scheduling.allocation import reserve_each
 from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.sequence import Beam, Sequence
 

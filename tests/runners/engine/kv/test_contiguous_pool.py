@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvbench.errors import UsageError
 from kvbench.runners.engine.kv.contiguous_pool import ContiguousPool
 from kvbench.runners.engine.model.sampling import GREEDY
-from kvbench.runners.engine.scheduling.policies import reserve
+from kvbench.runners.engine.scheduling.allocation import reserve
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from tests.runners.engine.driver import FakeEngine, check_answers, check_invariants
 

@@ -14,7 +14,7 @@ from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import CpuTransfer
 from kvbench.runners.engine.model.sampling import Sampling
-from kvbench.runners.engine.scheduling.policies import least_computed, newest
+from kvbench.runners.engine.scheduling.preemption import least_computed, newest
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.runners.engine.scheduling.swap import Swap
 from kvbench.testing.fake_transfer import DelayedTransfer

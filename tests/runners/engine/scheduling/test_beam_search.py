@@ -19,8 +19,8 @@ from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import make_transfer
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import Sampling
+from kvbench.runners.engine.scheduling.allocation import reserve
 from kvbench.runners.engine.scheduling.beam_search import BeamSearch, Hypothesis
-from kvbench.runners.engine.scheduling.policies import reserve
 from kvbench.runners.engine.scheduling.scheduler import Scheduler, Work
 from kvbench.runners.engine.scheduling.sequence import Candidate
 from kvbench.runners.engine.scheduling.sequence import Sequence as EngineSequence

@@ -12,7 +12,7 @@ from kvbench.errors import UsageError
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Pick, Sampling, choose
-from kvbench.runners.engine.scheduling.policies import reserve
+from kvbench.runners.engine.scheduling.allocation import reserve
 from kvbench.runners.engine.scheduling.scheduler import Scheduler
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from tests.runners.engine.driver import FakeEngine, check_answers, check_invariants, poison

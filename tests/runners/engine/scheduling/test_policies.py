@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvbench.runners.engine.scheduling.policies import least_computed, newest, on_demand, reserve, reserve_each
+from kvbench.runners.engine.scheduling.allocation import on_demand, reserve, reserve_each
+from kvbench.runners.engine.scheduling.preemption import least_computed, newest
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from tests.runners.engine.driver import FakeEngine
 

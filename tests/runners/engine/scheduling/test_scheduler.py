@@ -12,7 +12,8 @@ from kvbench.errors import UsageError
 from kvbench.runners.engine.kv.block_pool import BlockPool
 from kvbench.runners.engine.kv.kv_store import KVStore
 from kvbench.runners.engine.kv.transfer import CpuTransfer
-from kvbench.runners.engine.scheduling.policies import VictimPolicy, least_computed, newest, on_demand, reserve
+from kvbench.runners.engine.scheduling.allocation import on_demand, reserve
+from kvbench.runners.engine.scheduling.preemption import VictimPolicy, least_computed, newest
 from kvbench.runners.engine.scheduling.recovery import Recompute
 from kvbench.runners.engine.scheduling.scheduler import StepPlan
 from kvbench.runners.engine.scheduling.sequence import Sequence

@@ -12,7 +12,7 @@ from kvbench.runners.engine.kv.pending_transfers import PendingTransfer, Pending
 from kvbench.runners.engine.kv.transfer import HostCopies, SwapCopy
 from kvbench.runners.engine.model.model import Model
 from kvbench.runners.engine.model.sampling import GREEDY, Sampling
-from kvbench.runners.engine.scheduling.policies import least_computed, newest
+from kvbench.runners.engine.scheduling.preemption import least_computed, newest
 from kvbench.runners.engine.scheduling.scheduler import Scheduler
 from kvbench.runners.engine.scheduling.sequence import Sequence
 from kvbench.runners.engine.scheduling.swap import Swap

@@ -14,6 +14,7 @@ from kvbench.comparison.identity import machine, software
 from kvbench.config.slo import Slo
 from kvbench.experiments.reading import Reading
 from kvbench.experiments.readings import ExperimentView, readings, row_keys
+from kvbench.experiments.verdict import Standing
 from kvbench.runs.run_folder import read_run
 from kvbench.runs.sweep_folder import Point, differing_options, is_sweep, read_sweep, shown
 from kvbench.summary.summary import Summary, summary_of
@@ -44,9 +45,8 @@ class OneRun:
     @property
     def mark(self) -> str:
         """One of :data:`MARKS` where its figures are in doubt, the graver; else nothing."""
-        if self.summary is None:
-            return ""
-        return INVALID if self.summary.reasons else UNSTEADY if self.summary.unsteady else ""
+        marks = {Standing.INVALID: INVALID, Standing.UNSTEADY: UNSTEADY}
+        return "" if self.summary is None else marks.get(self.summary.verdict.standing, "")
 
 
 @dataclass(frozen=True, slots=True)

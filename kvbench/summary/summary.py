@@ -36,8 +36,8 @@ class Summary:
 
     ``rates`` are those of the predicted times with the fit they come from (:func:`kvbench.runs.calibration.describe_fit`): a simulated
     run's own; of a measured run, what its requests tell. ``None`` where there are none. ``limits``: what the run does not show
-    (:mod:`kvbench.summary.limits`). ``unsteady``: its times mean little, as a note says. ``no_prediction``: why a measured run has TTFTs
-    that are not predicted. ``link``: what is said of the link between device and host, if one was simulated.
+    (:mod:`kvbench.summary.limits`). ``no_prediction``: why a measured run has TTFTs that are not predicted. ``link``: what is said of the
+    link between device and host, if one was simulated.
     """
 
     path: str
@@ -60,7 +60,6 @@ class Summary:
     scheduled: tuple[ScheduledRow, ...] = ()
     repeats: tuple[spread.RepeatRow, ...] | None = None
     limits: tuple[str, ...] = ()
-    unsteady: bool = False
     controls: Controls = field(default_factory=Controls)
     no_prediction: str | None = None
     link: str | None = None
@@ -75,7 +74,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain objects, with its format and version; the names of the fields are the keys, and those of the rows."""
-        apart = ("link", "rows", "reading", "shows_load", "unsteady")
+        apart = ("link", "rows", "reading", "shows_load")
         values = {item.name: _plain(getattr(self, item.name)) for item in fields(self) if item.name not in apart}
         for row in values["passes"]:
             if row["metrics"] is None:
@@ -96,7 +95,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
     far = tuple(spread.outliers(view)) if measures else ()
     passes = tuple(pass_rows(view, {(row.arm, row.pass_index): row.count for row in far}, added_metrics)) if judges else ()
     costs = tuple(_first_reads(view, reading)) if measures else ()
-    controls, unsteady = read_controls(view), tuple(unsteady_note(view.noise, info))
+    controls = read_controls(view)
     reasons = reasons_of(view, controls)
     arms = tuple(reading.verdicts(view, passes, costs))
     verdict = run_verdict(reasons, view.noise, arms)
@@ -119,7 +118,7 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
             *validity.notes(view),
             *([] if all(row.repeats_agree for row in passes) else [_DISAGREEMENT]),
             *spread.outlier_note(far, view.labels),
-            *unsteady,
+            *unsteady_note(view.noise, info),
             *controls.notes,
         ),
         reasons=reasons,
@@ -127,7 +126,6 @@ def summary_of(view: ExperimentView, per_document: bool = False, per_repeat: boo
         scheduled=tuple(scheduled_rows(view)),
         repeats=tuple(spread.repeat_rows(view)) if per_repeat else None,
         limits=limits(view),
-        unsteady=bool(unsteady),
         controls=controls,
         no_prediction=view.no_prediction,
         link=info.link,

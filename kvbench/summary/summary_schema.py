@@ -11,7 +11,7 @@ from kvbench.experiments.readings import row_types
 from kvbench.runs.json_schema import document, schema_of
 from kvbench.summary.summary import FORMAT, Summary
 
-_OTHERWISE = ("title", "link", "rows", "reading", "shows_load", "unsteady")
+_OTHERWISE = ("title", "link", "rows", "reading", "shows_load")
 """Fields of a summary that are written otherwise than as they are, or not at all."""
 
 _OPTIONAL = {"PassRow": ("metrics",)}

@@ -249,10 +249,10 @@ def _check(path: Path) -> list[str]:
     """What the run's own records, and its controls, say against it."""
     from kvbench.experiments.readings import ExperimentView
     from kvbench.summary.controls import read_controls
-    from kvbench.summary.validity import reasons
+    from kvbench.summary.trust import reasons_of
 
     view = ExperimentView(read_run(path))
-    return [*reasons(view), *read_controls(view).reasons]
+    return list(reasons_of(view, read_controls(view)))
 
 
 def _stopped(folder: RunFolder, error: KvbenchError, reason: str) -> KvbenchError:

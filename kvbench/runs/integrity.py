@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 Line = Mapping[str, Any]
@@ -36,21 +37,28 @@ def faults(manifest: Mapping[str, Any], requests: Sequence[Line], passes: Sequen
     for key in [*of_pass, *keys]:
         if key[0] not in arms:
             yield f"{_name(key)}: manifest.json has no such arm"
-    unfinished = [key for key in of_pass if key not in set(keys)]
-    if len(unfinished) > (manifest["status"] not in ENDED):
+    ended, finished = manifest["status"] in ENDED, set(keys)
+    unfinished = [key for key in of_pass if key not in finished]
+    if len(unfinished) > (0 if ended else 1):
         yield f"passes.jsonl: has no {_name(unfinished[0])}, and requests.jsonl tells of {len(of_pass[unfinished[0]]):,} requests of it"
-    if manifest["status"] in ENDED:
-        repeats = int(manifest["config"].get("repeats", 1))
-        all_passes = {key[2:] for key in keys}
-        for arm in arms:
-            for repeat in range(repeats):
-                if gone := sorted(all_passes - {key[2:] for key in keys if key[:2] == (arm, repeat)}) or not all_passes:
-                    yield f"passes.jsonl: has no {f'arm {arm}, repeat {repeat}' if gone is True else _name((arm, repeat, *gone[0]))}"
+    if ended:
+        yield from _cut_out(arms, int(manifest["config"].get("repeats", 1)), keys)
     for line, key in zip(passes, keys, strict=True):
         yield from _of_pass(_name(key), line, of_pass.get(key, []))
     yield from _out_of_order(requests)
     if manifest["status"] == "complete":
         yield from _wrong_sums(requests)
+
+
+def _cut_out(arms: Sequence[str], repeats: int, keys: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    """Passes that an arm and repeat of a run lacks, and others have; without any, each arm and repeat."""
+    there = {key[2:] for key in keys}
+    for arm, repeat in product(arms, range(repeats)):
+        own = {key[2:] for key in keys if key[:2] == (arm, repeat)}
+        if not there:
+            yield f"passes.jsonl: has no arm {arm}, repeat {repeat}"
+        elif own != there:
+            yield f"passes.jsonl: has no {_name((arm, repeat, *min(there - own)))}"
 
 
 def _of_pass(name: str, line: Line, requests: Sequence[Line]) -> Iterator[str]:

@@ -46,8 +46,8 @@ def compare(
     format: Annotated[
         Literal["terminal", "markdown", "html", "json", "github", "junit"],
         option("Output", "--format", metavar="NAME",
-               help="terminal, markdown, json, github (appended to the job summary $GITHUB_STEP_SUMMARY names) or junit (XML). "
-               "[default: terminal]"),
+               help="terminal, markdown, html (one page, which needs nothing else), json, github (appended to the job summary "
+               "$GITHUB_STEP_SUMMARY names) or junit (XML). [default: terminal]"),
     ] = "terminal",
     file: OutputFile = None,
     as_json: AsJson = False,

@@ -17,7 +17,7 @@ from kvbench.reports.formats.json import to_json
 def plan(
     config_file: Annotated[
         Path | None,
-        option("Run", "--config", metavar="FILE", help="TOML file with these options; options given here go over it. [default: none]"),
+        option("Run", "--config", metavar="FILE", help="TOML file with these options; options given here override it. [default: none]"),
     ] = None,
     format: Annotated[
         Literal["terminal", "markdown", "json"],

@@ -38,7 +38,7 @@ def run(
             "--config",
             metavar="FILE",
             help="TOML file with these options, or a run's manifest.json, which runs it again; "
-            "options given here go over it. [default: none]",
+            "options given here override it. [default: none]",
         ),
     ] = None,
     sweep: Annotated[

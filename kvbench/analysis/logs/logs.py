@@ -89,7 +89,7 @@ def _passes(table: pd.DataFrame, passes: list[str]) -> Iterator[dict[str, Any]]:
     for (arm, name, repeat), rows in groups:
         seconds = set(rows["duration_s"])
         if len(seconds) == 1 and None not in seconds:
-            failed = int((rows["error"].notna() | rows["ttft"].isna()).sum())
+            failed = int((rows["error"].notna() | ~rows["ttft"].astype(float).gt(0)).sum())
             totals = PassTotals({}, {}, None, None, None, None)
             yield PassRecord(arm, repeat, name, passes.index(name), len(rows), failed, float(seconds.pop()), totals).to_json()
 

@@ -91,7 +91,7 @@ def _read_file(path: Path) -> Baseline:
         raise UsageError(f"{path}: does not exist; name a run folder, or a file that `kvbench baseline` wrote") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         line = None
     found = line.get("format") if isinstance(line, dict) else None
     if found is None:

@@ -205,7 +205,7 @@ def read_file(file: Path | None) -> dict[str, Any]:
         if file.suffix != ".json":
             return _underscored(tomllib.loads(text))
         manifest = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--config {file}: {error}") from None
     values = manifest.get("config") if isinstance(manifest, dict) else None
     if not isinstance(values, dict):

@@ -21,7 +21,7 @@ def read_config(model: str) -> dict[str, Any]:
         raise no_such_model(model)
     try:
         config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--model {model}: its config.json cannot be read ({reason})") from None
     if not isinstance(config, dict):

@@ -159,7 +159,7 @@ def read_sweep(path: Path) -> Sweep:
             Point(item["value"], _name(item["folder"]), {**found["common"], **item["own"]}, item["error"]) for item in found["points"]
         )
         return Sweep(str(found["key"]), points, tuple(found["command"]))
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
         raise UsageError(f"{file}: cannot be read ({type(error).__name__}: {error}); it is not as `kvbench run --sweep` wrote it") from None
 
 

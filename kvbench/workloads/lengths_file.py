@@ -73,7 +73,7 @@ def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, tuple[An
             continue
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         names = _form(found) if isinstance(found, dict) else None
         if names is None:

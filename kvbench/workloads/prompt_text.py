@@ -102,7 +102,7 @@ def _read_template(folder: Path) -> tuple[str, dict[str, str]]:
     try:
         config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
         template = template_file.read_text(encoding="utf-8") if template_file.is_file() else config.get("chat_template")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{folder}: the chat template cannot be read ({error})") from None
     if isinstance(template, list):  # several by name; transformers takes the one named default
         template = next((item["template"] for item in template if item["name"] == "default"), None)
